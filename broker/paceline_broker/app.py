@@ -35,17 +35,17 @@ from paceline.wire import session as wire
 from paceline_broker.acting.offsets import ProvisionalOffsets
 from paceline_broker.acting.offsets_file import OffsetsFile
 from paceline_broker.config import BrokerConfig
-from paceline_broker.controllers.clock_skew import Clocks, Trust
+from paceline_broker.controllers.clock_skew import ClockSkew, ClockTrust
 from paceline_broker.controllers.session import ControllerLinks
 from paceline_broker.escape.escape import Escape
 from paceline_broker.escape.session import EscapeSession
 from paceline_broker.metrics.disk import register_disk
-from paceline_broker.metrics.integrity import register_care
+from paceline_broker.metrics.integrity import register_repairs
 from paceline_broker.replication.master.server import ReplicationServer
 from paceline_broker.retention.cleaner import Cleaner
 from paceline_broker.retention.queue_sealing import Sealing
-from paceline_broker.role.acting_handover import HandOver
-from paceline_broker.role.context import Surroundings
+from paceline_broker.role.acting_handover import ActingHandover
+from paceline_broker.role.context import RoleContext
 from paceline_broker.role.duties import Duties, register
 from paceline_broker.role.member_probe import is_replica_gone
 from paceline_broker.role.role import BrokerRole
@@ -85,14 +85,14 @@ class Broker:
         self._is_registered = False
         self.ended = asyncio.Event()  # set when the process must stop
         self.refusal: str | None = None  # why it must; None: it was asked to
-        self._clocks = Clocks(
+        self._clocks = ClockSkew(
             controllers_count=len(config.controllers), skew_ms_max=config.clock_skew_ms_max
         )
         self._links = self._make_links(secret)
         self._probes = aiohttp.ClientSession(connector=_connector(config, force_close=True))
         self._server = ReplicationServer(group=self._group, secret=secret, random=random)
         self.role = BrokerRole(self._surroundings(secret))
-        self._links.on_hand_over = self.role.hand_overs.ordered
+        self._links.on_hand_over = self.role.handover.ordered
         settings = _service_settings(config)
         self._acting_file = OffsetsFile(disk, config.data_dir)
         self._service = Service(
@@ -106,7 +106,7 @@ class Broker:
             ask=self._links.request,
             hooks=load_hooks(config.hooks),
         )
-        self._hand_over = HandOver(self.role, self._acting_file, self._probes, clock)
+        self._hand_over = ActingHandover(self.role, self._acting_file, self._probes, clock)
         self._escape = self._make_escape(secret, disk)
         self._listen_to_role()
         self._cleaner = Cleaner(
@@ -152,14 +152,14 @@ class Broker:
         node_id = f"{config.group}@{config.listen}"
         metrics = Metrics(cluster="paceline", node_type="broker", node_id=node_id)
         register_disk(metrics, self._cleaner, self._store)
-        register_care(metrics, self.role.care)
+        register_repairs(metrics, self.role.repairer)
         self._escape.register(metrics)
         for add in self._service.hooks.metrics:
             add(metrics)
         return metrics
 
-    def _surroundings(self, secret: bytes) -> Surroundings:
-        return Surroundings(
+    def _surroundings(self, secret: bytes) -> RoleContext:
+        return RoleContext(
             config=self._config,
             secret=secret,
             store=self._store,
@@ -194,7 +194,7 @@ class Broker:
         """What it is by the controllers, now (R29)."""
         return self._clocks.told_unix_ms(now_ms=self._clock.monotonic_ms())
 
-    def _trust(self) -> Trust:
+    def _trust(self) -> ClockTrust:
         """What the controllers say of the own wall clock, now (R29)."""
         return self._clocks.trust(
             own_unix_ms=self._clock.unix_ms(), now_ms=self._clock.monotonic_ms()

@@ -13,7 +13,7 @@ FRESH_MS_MAX = 10_000
 """Controllers tell their clock each second; after this long without a word it is not known."""
 
 
-class Trust(Enum):
+class ClockTrust(Enum):
     """What the controllers say of the own wall clock."""
 
     AGREES = "agrees"
@@ -28,7 +28,7 @@ class _Told:
     """Own running time when it was told."""
 
 
-class Clocks:
+class ClockSkew:
     """What the controllers have told. Owned by the broker's event loop."""
 
     def __init__(self, *, controllers_count: int, skew_ms_max: int) -> None:
@@ -50,7 +50,7 @@ class Clocks:
         )
         return fresh[len(fresh) // 2] if len(fresh) >= self._majority else None
 
-    def trust(self, *, own_unix_ms: int, now_ms: int) -> Trust:
+    def trust(self, *, own_unix_ms: int, now_ms: int) -> ClockTrust:
         """At running time `now_ms`, when the own wall clock shows `own_unix_ms`.
 
         A jump of the own clock shows at once: what was told goes on by running time.
@@ -65,5 +65,5 @@ class Clocks:
             else:
                 differing += 1
         if agreeing >= self._majority:
-            return Trust.AGREES
-        return Trust.DIFFERS if differing >= self._majority else Trust.UNKNOWN
+            return ClockTrust.AGREES
+        return ClockTrust.DIFFERS if differing >= self._majority else ClockTrust.UNKNOWN

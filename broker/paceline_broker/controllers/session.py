@@ -212,7 +212,7 @@ class _Link:
                 self._owner.beat()
             case wire.Time(unix_ms=unix_ms):
                 self._owner.on_time(self.address, unix_ms)
-            case wire.HandOver():
+            case wire.TransferOrder():
                 self._owner.on_hand_over(message, self.tell)
             case _:
                 raise PeerError(f"controller {self.address} sent {type(message).__name__}")
@@ -249,7 +249,9 @@ class ControllerLinks:
         self.on_view = on_view
         self.refused = on_refused
         self.on_time = on_time
-        self.on_hand_over: Callable[[wire.HandOver, Callable[[str], None]], None] = _nobody_leads
+        self.on_hand_over: Callable[[wire.TransferOrder, Callable[[str], None]], None] = (
+            _nobody_leads
+        )
         """An order to the master, and how to answer it."""
         self.http: aiohttp.ClientSession
         self._heartbeat = heartbeat
@@ -420,5 +422,5 @@ class ControllerLinks:
             await pause(self._interval_ms)
 
 
-def _nobody_leads(order: wire.HandOver, reply: Callable[[str], None]) -> None:
+def _nobody_leads(order: wire.TransferOrder, reply: Callable[[str], None]) -> None:
     """Before the role is there, no broker is master."""

@@ -27,7 +27,7 @@ from paceline.records.header import Cause, unpack_source
 from paceline.types import GroupName, PhysicalOffset
 from paceline.wire.cluster import GroupView
 from paceline.wire.names import RETRY_PREFIX
-from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.escape.connection import Codes, EscapeConnection
 from paceline_broker.escape.held import Held
 from paceline_broker.escape.notes_file import NotesFile
@@ -37,7 +37,7 @@ from paceline_broker.service.delays.delivery import REFUSALS, Lateness
 from paceline_broker.service.delays.delivery_batch import Ready, Target, delivered_batch
 from paceline_broker.service.delays.sources import Sources
 from paceline_broker.service.escape.intake import epoch_at
-from paceline_broker.service.escape.notes import Note
+from paceline_broker.service.escape.notes import SentNote
 from paceline_broker.service.routes import Routes
 
 log = logging.getLogger("paceline.escape")
@@ -114,7 +114,7 @@ class Bridge:
         role: Role,
         routes: Routes,
         clock: Clock,
-        trust: Callable[[], Trust],
+        trust: Callable[[], ClockTrust],
         notes: NotesFile,
         connect: Connect,
     ) -> None:
@@ -195,7 +195,7 @@ class Bridge:
                 if not lane.is_busy:
                     lane.close()
             return IDLE_MS
-        if self._trust() is not Trust.AGREES:  # R29
+        if self._trust() is not ClockTrust.AGREES:  # R29
             return LOOK_MS
         open_groups = self._open_groups()
         self._turns += 1
@@ -441,11 +441,11 @@ class Bridge:
             self._alone.add(ready.entry.source)
             self._backlog.append(ready.entry)
 
-    def _note(self, ready: Ready) -> Note:
+    def _note(self, ready: Ready) -> SentNote:
         position, _ = unpack_source(ready.origin)
         entry = ready.entry
         epoch = epoch_at(self._epochs, position)
-        return Note(ready.origin, entry.due_unix_ms, entry.key, epoch)
+        return SentNote(ready.origin, entry.due_unix_ms, entry.key, epoch)
 
     def _back(self, acting: Acting, sent: Sequence[Sequence[Ready]]) -> None:
         """They go again, wherever there is a way; not after the appointment."""

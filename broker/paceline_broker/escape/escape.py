@@ -10,11 +10,11 @@ from paceline.platform.telemetry import Metrics
 from paceline.wire.cluster import GroupView
 from paceline.wire.proof import NONCE_BYTES
 from paceline_broker.config import BrokerConfig
-from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.escape.bridge import Bridge
 from paceline_broker.escape.connection import EscapeConnection, Sender
 from paceline_broker.escape.notes_file import NotesFile
-from paceline_broker.escape.telling import Telling
+from paceline_broker.escape.telling import SentReporter
 from paceline_broker.metrics.delays import late_samples
 from paceline_broker.ports import Role
 from paceline_broker.replication.handshake import Hello
@@ -43,7 +43,7 @@ class Escape:
         disk: Disk,
         clock: Clock,
         random: Random,
-        trust: Callable[[], Trust],
+        trust: Callable[[], ClockTrust],
     ) -> None:
         """Reads its file. Raises StorageError."""
         self._role = role
@@ -61,7 +61,7 @@ class Escape:
             notes=self.kept,
             connect=self._connect,
         )
-        self._telling = Telling(role, self.bridge, self.kept, intake, self._connect)
+        self._telling = SentReporter(role, self.bridge, self.kept, intake, self._connect)
 
     def role_changed(self) -> None:
         self.bridge.poke()

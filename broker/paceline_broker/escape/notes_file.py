@@ -14,7 +14,7 @@ from crc32c import crc32c
 from paceline.errors import StorageError
 from paceline.platform.ports import Disk
 from paceline.platform.runtime import pause
-from paceline_broker.service.escape.notes import Note, Notes
+from paceline_broker.service.escape.notes import Notes, SentNote
 
 log = logging.getLogger("paceline.acting")
 
@@ -48,7 +48,7 @@ class NotesFile:
         self._writing = asyncio.Lock()
         self._load()
 
-    def add(self, notes: Sequence[Note]) -> None:
+    def add(self, notes: Sequence[SentNote]) -> None:
         """Note what another group has confirmed; `save` makes it durable."""
         self.notes.add(notes)
         self._unsaved.append(_chunk(notes))
@@ -142,12 +142,12 @@ class NotesFile:
             )
 
 
-def _chunk(notes: Sequence[Note]) -> bytes:
+def _chunk(notes: Sequence[SentNote]) -> bytes:
     rows = b"".join(_NOTE.pack(*note) for note in notes)
     return _HEAD.pack(MAGIC, len(notes), crc32c(rows)) + rows
 
 
-def _chunks(content: bytes) -> Iterator[tuple[list[Note], int]]:
+def _chunks(content: bytes) -> Iterator[tuple[list[SentNote], int]]:
     """Whole chunks and where each ends."""
     at = 0
     while at + _HEAD.size <= len(content):
@@ -156,5 +156,5 @@ def _chunks(content: bytes) -> Iterator[tuple[list[Note], int]]:
         rows = content[at + _HEAD.size : end]
         if magic != MAGIC or len(rows) != count * _NOTE.size or crc32c(rows) != crc:
             return
-        yield [Note(*row) for row in _NOTE.iter_unpack(rows)], end
+        yield [SentNote(*row) for row in _NOTE.iter_unpack(rows)], end
         at = end

@@ -37,7 +37,7 @@ class TellingRole(Protocol):
     def group_view(self) -> GroupView | None: ...
 
 
-class Telling:
+class SentReporter:
     """The duty of a broker that has acted; `run` ends only by cancellation."""
 
     def __init__(

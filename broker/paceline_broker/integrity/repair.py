@@ -32,7 +32,7 @@ from paceline_broker.integrity.repair_client import RepairConnection, Requester
 from paceline_broker.integrity.repair_source import RepairSource
 from paceline_broker.integrity.scrubber import Scrubber
 from paceline_broker.log.recovery import Damage
-from paceline_broker.log.repair import Mender, kept_aside
+from paceline_broker.log.repair import RangeRepairer, kept_aside
 from paceline_broker.replication.handshake import Hello
 from paceline_broker.storage.store import StateLostError, Store
 
@@ -77,7 +77,7 @@ class RepairedRole(Protocol):
     def replica_failed(self, error: StorageError) -> None: ...
 
 
-class LogCare:
+class LogRepairer:
     """The scrubber and the repair of one broker, and what it gives to others."""
 
     def __init__(
@@ -314,18 +314,18 @@ class LogCare:
         self._done(mender)
         return True
 
-    async def _sync(self, mender: Mender) -> None:
+    async def _sync(self, mender: RangeRepairer) -> None:
         """Off the loop, so that the step that follows finds little to do."""
         for file in mender.files():
             await self._store.disk.sync(file)
 
-    def _cut(self, mender: Mender) -> bool:
+    def _cut(self, mender: RangeRepairer) -> bool:
         log.warning("log_cut_for_repair", extra={"to": int(mender.position)})
         mender.cut()
         self._done(mender)
         return True
 
-    def _done(self, mender: Mender) -> None:
+    def _done(self, mender: RangeRepairer) -> None:
         self.repaired_count += 1
         self.repaired_bytes += mender.mended_bytes
         self._store.reopen()

@@ -29,7 +29,7 @@ from paceline_broker.log.recovery import (
     recover,
     save_checkpoint,
 )
-from paceline_broker.log.repair import Mender, RepairPlan, damage_at
+from paceline_broker.log.repair import RangeRepairer, RepairPlan, damage_at
 from paceline_broker.log.segment import Segment, Segments
 from paceline_broker.log.tickets import FlushTicket, SpareWanted, Written
 from paceline_broker.log.walk import STAMP, check_batch_at
@@ -392,7 +392,7 @@ class CommitLog(LogStart):
         self._save(self.make_checkpoint())
         return self._damage
 
-    def begin_repair(self, aside: str) -> Mender:
+    def begin_repair(self, aside: str) -> RangeRepairer:
         """Work on the damaged files; until `reopen` nothing is appended here."""
         assert self._damage is not None
         is_open = self._failure is None
@@ -405,7 +405,7 @@ class CommitLog(LogStart):
             resume_from=self._resume_from,
             segment_size_bytes=self._segment_size_bytes,
         )
-        return Mender(self._disk, self._folder, aside, plan)
+        return RangeRepairer(self._disk, self._folder, aside, plan)
 
     def reopen(self) -> RecoveryReport:
         """Close the files and recover again, after a repair; confirm does not fall by it."""

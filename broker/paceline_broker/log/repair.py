@@ -120,7 +120,7 @@ def _sizes_aside(disk: Disk, folder: str) -> list[tuple[str, int]]:
     return sizes
 
 
-class Mender:
+class RangeRepairer:
     """The repair of one stretch. `scan` until it stands at a bad batch, `fill`, and so on."""
 
     def __init__(self, disk: Disk, folder: str, aside: str, plan: RepairPlan) -> None:

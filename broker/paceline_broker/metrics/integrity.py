@@ -1,10 +1,10 @@
 """The metrics of the log's health: damage, what was mended, how far the scrubber is (R23, R24)."""
 
 from paceline.platform.telemetry import Metrics
-from paceline_broker.integrity.repair import LogCare
+from paceline_broker.integrity.repair import LogRepairer
 
 
-def register_care(metrics: Metrics, care: LogCare) -> None:
+def register_repairs(metrics: Metrics, care: LogRepairer) -> None:
     """Name what the care of the log counts; all but the first since this process started."""
     counts = care.scrubber.counts
     gauge = metrics.sampled

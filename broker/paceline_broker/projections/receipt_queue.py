@@ -38,7 +38,7 @@ class Done(NamedTuple):
     position: int
 
 
-class Standing(Enum):
+class ReceiptState(Enum):
     """What a receipt is worth."""
 
     OPEN = "open"
@@ -174,20 +174,20 @@ class QueueReceipts:
 
     # -- questions ---------------------------------------------------------------------------------
 
-    def standing(self, offset: int, position: int, attempt: int) -> Standing:
+    def standing(self, offset: int, position: int, attempt: int) -> ReceiptState:
         """What the receipt of that grant is worth now."""
         grant = self.in_flight.get(offset)
         if grant is not None:
             is_same = grant.position == position and grant.attempt == attempt
-            return Standing.OPEN if is_same else Standing.VOID
+            return ReceiptState.OPEN if is_same else ReceiptState.VOID
         if offset >= self.next:
-            return Standing.UNKNOWN
+            return ReceiptState.UNKNOWN
         if offset < self.start or position < self.since or offset in self.withdrawn:
-            return Standing.VOID
+            return ReceiptState.VOID
         for done in reversed(self.done):
             if done.first <= offset < done.end:
-                return Standing.DONE if done.position == position else Standing.VOID
-        return Standing.PAST
+                return ReceiptState.DONE if done.position == position else ReceiptState.VOID
+        return ReceiptState.PAST
 
     def holds(self, now_unix_ms: int) -> bool:
         """Whether receivers have something that is not to be given to others at that log time."""

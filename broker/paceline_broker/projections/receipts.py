@@ -38,7 +38,7 @@ TOPIC_UNKNOWN = 0
 next master says that it is done."""
 
 
-class Dying(NamedTuple):
+class ExhaustedMessage(NamedTuple):
     """A message without attempts left, on its way to the dead letters."""
 
     group: str
@@ -67,7 +67,7 @@ class Receipts:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[int, QueueReceipts]] = {}
-        self.dying: dict[Letter, Dying] = {}
+        self.dying: dict[Letter, ExhaustedMessage] = {}
         """A dead letter for that topic, of that source, closes it (R34): another group's dead
         letter of the same message does not."""
 
@@ -139,7 +139,7 @@ class Receipts:
                 topic_id = rest[0] if len(rest) > 1 else TOPIC_UNKNOWN
                 for key, offset, source in rows:
                     queues[key].withdraw(offset)
-                    self.dying[Letter(topic_id, source)] = Dying(group, key, offset)
+                    self.dying[Letter(topic_id, source)] = ExhaustedMessage(group, key, offset)
             case _:
                 raise ValueError(f"item {kind!r} is not known to this version")
         return [Moved(group, row[0], queues[row[0]].floor) for row in rows]
@@ -193,7 +193,7 @@ class Receipts:
         done = {(group, key, offset) for key, first, end in rows for offset in range(first, end)}
         self._forget_dying(lambda dying: dying in done)
 
-    def _forget_dying(self, is_gone: Callable[[Dying], bool]) -> None:
+    def _forget_dying(self, is_gone: Callable[[ExhaustedMessage], bool]) -> None:
         for letter in [letter for letter, dying in self.dying.items() if is_gone(dying)]:
             del self.dying[letter]
 
@@ -238,7 +238,7 @@ class Receipts:
             at = done_end
         for *letter, group, key, offset in head["dying"]:
             found_letter = Letter(*letter) if len(letter) > 1 else Letter(TOPIC_UNKNOWN, *letter)
-            receipts.dying[found_letter] = Dying(group, key, offset)
+            receipts.dying[found_letter] = ExhaustedMessage(group, key, offset)
         for group, key, offset in receipts.dying.values():
             receipts._groups[group][key].withdrawn.add(offset)
         return receipts

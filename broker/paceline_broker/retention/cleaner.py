@@ -16,7 +16,7 @@ from paceline.platform.runtime import pause
 from paceline.records.header import Kind
 from paceline.types import PhysicalOffset
 from paceline_broker.config import BrokerConfig
-from paceline_broker.controllers.clock_skew import Clocks, Trust
+from paceline_broker.controllers.clock_skew import ClockSkew, ClockTrust
 from paceline_broker.log.flusher import Flusher
 from paceline_broker.projections.projections import retention_document
 from paceline_broker.retention.policy import (
@@ -60,7 +60,7 @@ class Cleaner:
         store: Store,
         flusher: Flusher,
         clock: Clock,
-        clocks: Clocks,
+        clocks: ClockSkew,
         config: BrokerConfig,
         service: ServiceSettings,
         routes: Routes,
@@ -84,7 +84,7 @@ class Cleaner:
         )
         self._newest_ms: dict[PhysicalOffset, int] = {}
         """By the end of a sealed segment: the store time of the batch that follows it."""
-        self._trust = Trust.AGREES
+        self._trust = ClockTrust.AGREES
         self._topics_looked_at = (0, 0)
         """(version of the view, epoch) for which nothing of deleted topics is left."""
         self.space = Space(1, 1)
@@ -152,7 +152,7 @@ class Cleaner:
     def forget_silent_producers(self) -> bool:
         """Log a retention record if a producer has been silent for too long (R29, R31)."""
         writer = self._writer()
-        if writer is None or self._trusted() is not Trust.AGREES:
+        if writer is None or self._trusted() is not ClockTrust.AGREES:
             return False
         producers = self._role.projections.producers
         expiry_ms = self._producer_expiry_ms
@@ -206,7 +206,7 @@ class Cleaner:
             return None
         return writer if writer.is_open else None
 
-    def _trusted(self) -> Trust:
+    def _trusted(self) -> ClockTrust:
         trust = self._clocks.trust(
             own_unix_ms=self._clock.unix_ms(), now_ms=self._clock.monotonic_ms()
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from paceline.types import PhysicalOffset
-from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.projections.pins import Pin
 
 
@@ -68,7 +68,7 @@ class Situation:
     used_ratio: int
     """Percent; 0 while the disk has enough room whatever its ratio."""
     now_unix_ms: int
-    trust: Trust
+    trust: ClockTrust
 
 
 class Decision(NamedTuple):
@@ -85,9 +85,9 @@ NOTHING = Decision(None, ())
 
 def decide(situation: Situation, settings: RetentionSettings) -> Decision:
     """What to give up now. A clock that is known to be wrong gives up nothing at all (R29)."""
-    if situation.trust is Trust.DIFFERS:
+    if situation.trust is ClockTrust.DIFFERS:
         return NOTHING
-    is_expiry_known = situation.trust is Trust.AGREES
+    is_expiry_known = situation.trust is ClockTrust.AGREES
     is_warning = situation.used_ratio >= settings.warning_ratio
     dropped = [
         owner

@@ -44,7 +44,7 @@ class HandOverRole(Protocol):
     def group_view(self) -> GroupView | None: ...
 
 
-class HandOver:
+class ActingHandover:
     """The periodic work of one broker; `run` ends only by cancellation."""
 
     def __init__(

@@ -16,7 +16,7 @@ from paceline.types import MasterEpoch
 from paceline.wire import session as wire
 from paceline.wire.cluster import GroupView
 from paceline_broker.acting.locks import PROOF_INTERVAL_MS, ActingLocks
-from paceline_broker.role.context import Surroundings
+from paceline_broker.role.context import RoleContext
 
 log = logging.getLogger("paceline.acting")
 
@@ -74,7 +74,7 @@ class ActingTerm:
             await pause(PROOF_INTERVAL_MS)
 
 
-def begin_acting(around: Surroundings, group: GroupView, *, was_readable: bool) -> ActingTerm:
+def begin_acting(around: RoleContext, group: GroupView, *, was_readable: bool) -> ActingTerm:
     """The started term of the appointment in `group`, whose epoch the store has adopted (R2)."""
     identity = around.store.identity.identity
     epoch, replica_id = around.store.identity.epoch, identity.replica_id

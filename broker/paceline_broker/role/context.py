@@ -20,7 +20,7 @@ from paceline_broker.storage.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class RoleContext:
     """Given by `app.py`."""
 
     config: BrokerConfig
@@ -37,7 +37,7 @@ class Surroundings:
 
 
 def make_mastership(
-    around: Surroundings, group: GroupView, *, owner: MastershipOwner, flusher: Flusher
+    around: RoleContext, group: GroupView, *, owner: MastershipOwner, flusher: Flusher
 ) -> Mastership:
     """The mastership of the group's present epoch, which the store has adopted; see its errors."""
     known, config = around.store.identity.identity, around.config
@@ -59,9 +59,7 @@ def make_mastership(
     )
 
 
-def make_client(
-    around: Surroundings, group: GroupView, *, hooks: ReplicaHooks
-) -> ReplicationClient:
+def make_client(around: RoleContext, group: GroupView, *, hooks: ReplicaHooks) -> ReplicationClient:
     """The client that follows the group's master in its epoch, which the store has adopted."""
     master, known = group.master_view(), around.store.identity.identity
     assert master is not None

@@ -27,7 +27,7 @@ class Controllers(Protocol):
     async def request(self, command: wire.BrokerCommand) -> dict[str, Any]: ...
 
 
-class MasterRequests:
+class ControllerRequests:
     """The requests of all masterships of one broker process."""
 
     def __init__(self, controllers: Controllers, *, group: GroupName) -> None:

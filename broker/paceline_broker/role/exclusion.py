@@ -19,7 +19,7 @@ from paceline_broker.storage.store import StateLostError, Store
 log = logging.getLogger("paceline.role")
 
 
-class Way(Enum):
+class WayBack(Enum):
     """What ends a standstill."""
 
     OPERATOR = auto()
@@ -29,13 +29,13 @@ class Way(Enum):
     """The same, with the data set aside before."""
 
 
-class Standstill:
+class Exclusion:
     """Owned by the role. `reason` is None while nothing stands still."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.reason = store.lost_state
-        self._way = Way.BEGIN_ANEW
+        self._way = WayBack.BEGIN_ANEW
         self._is_beyond_repair = False
 
     def fail(self, error: StorageError) -> None:
@@ -43,15 +43,15 @@ class Standstill:
         if isinstance(error, StateLostError):
             self.parted(error.message)
         else:
-            self.reason, self._way = error.message, Way.OPERATOR
+            self.reason, self._way = error.message, WayBack.OPERATOR
 
     def lossy(self, reason: str) -> None:
         """As master it lacks what was confirmed."""
-        self._stop(reason, Way.FOLLOW)
+        self._stop(reason, WayBack.FOLLOW)
 
     def parted(self, reason: str) -> None:
         """What was confirmed here is not in its master's log, or its state is lost."""
-        self._stop(reason, Way.BEGIN_ANEW)
+        self._stop(reason, WayBack.BEGIN_ANEW)
 
     def beyond_repair(self, reason: str) -> None:
         """Nobody has what is damaged here any more, and nobody needs it (R26)."""
@@ -63,17 +63,17 @@ class Standstill:
         if self._is_beyond_repair:
             self.reason, self._is_beyond_repair = None, False
 
-    def _stop(self, reason: str, way: Way) -> None:
-        if self.reason is None or self._way is not Way.OPERATOR:
+    def _stop(self, reason: str, way: WayBack) -> None:
+        if self.reason is None or self._way is not WayBack.OPERATOR:
             self.reason, self._way = reason, way
 
-    def way_back(self, group: GroupView | None) -> Way | None:
+    def way_back(self, group: GroupView | None) -> WayBack | None:
         """How to come back under this view; None: not yet, or there is nothing to come back from.
 
         A proposal that would make this replica a member can not be on its way: the master proposes
         only who has joined it in this epoch, and who has joined holds its log (R1, R10).
         """
-        if self.reason is None or group is None or self._way is Way.OPERATOR:
+        if self.reason is None or group is None or self._way is WayBack.OPERATOR:
             return None
         if self._store.log.damage is not None and not self._is_beyond_repair:
             return None  # it is to be mended first

@@ -12,7 +12,7 @@ from typing import Protocol
 from paceline.errors import PacelineError
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.wire import session as wire
-from paceline_broker.role.controller_requests import MasterRequests
+from paceline_broker.role.controller_requests import ControllerRequests
 from paceline_broker.role.mastership import Mastership
 
 log = logging.getLogger("paceline.role")
@@ -33,10 +33,10 @@ class LeadingRole(Protocol):
     def mastership(self) -> Mastership | None: ...
 
     @property
-    def requests(self) -> MasterRequests: ...
+    def requests(self) -> ControllerRequests: ...
 
 
-class HandOvers:
+class MasterHandover:
     """The hand-overs of one broker process; at most one is under way."""
 
     def __init__(self, role: LeadingRole) -> None:
@@ -65,7 +65,7 @@ class HandOvers:
         except (TimeoutError, PacelineError) as error:
             log.info("hand_over_given_up", extra={"reason": str(error)})
 
-    def ordered(self, order: wire.HandOver, reply: Reply) -> None:
+    def ordered(self, order: wire.TransferOrder, reply: Reply) -> None:
         """A controller's order. What stands against it is said at once."""
         mastership = self._role.mastership
         reason = None
@@ -84,7 +84,9 @@ class HandOvers:
         work = self._carry_out(mastership, order, reply)
         self._task = spawn(work, name=f"hand-over:{order.master_epoch}")
 
-    async def _carry_out(self, mastership: Mastership, order: wire.HandOver, reply: Reply) -> None:
+    async def _carry_out(
+        self, mastership: Mastership, order: wire.TransferOrder, reply: Reply
+    ) -> None:
         if not await self._is_drained(mastership, order, reply):
             return
         refusal = await self._role.requests.step_down(mastership, preferred=order.preferred)
@@ -92,7 +94,9 @@ class HandOvers:
             mastership.resume()
             _refuse(order, refusal, reply)
 
-    async def _is_drained(self, mastership: Mastership, order: wire.HandOver, reply: Reply) -> bool:
+    async def _is_drained(
+        self, mastership: Mastership, order: wire.TransferOrder, reply: Reply
+    ) -> bool:
         """If not, it goes on: nobody was asked to replace it yet."""
         try:
             async with asyncio.timeout(DRAIN_MS_MAX / 1000):
@@ -108,7 +112,7 @@ class HandOvers:
         return False
 
 
-def _refuse(order: wire.HandOver, reason: str, reply: Reply) -> None:
+def _refuse(order: wire.TransferOrder, reason: str, reply: Reply) -> None:
     log.info("hand_over_refused", extra={"reason": reason})
     refusal = wire.HandOverRefused(
         master_epoch=order.master_epoch, reason=reason[: wire.REASON_LENGTH_MAX]

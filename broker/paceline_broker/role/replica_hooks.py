@@ -6,7 +6,7 @@ from paceline.errors import CorruptLogError, StorageError
 from paceline.types import PhysicalOffset
 from paceline_broker.log.flusher import Flusher
 from paceline_broker.replication.install import CheckpointTarget, Reception
-from paceline_broker.role.context import Surroundings
+from paceline_broker.role.context import RoleContext
 from paceline_broker.storage.checkpoints import ReceivedCheckpoint
 from paceline_broker.storage.store import Store
 
@@ -37,10 +37,10 @@ def install(store: Store, reception: Reception, start: PhysicalOffset) -> None:
     store.install(target, start=start, epochs=reception.epochs)
 
 
-class Following:
+class RoleReplicaHooks:
     """ReplicaHooks."""
 
-    def __init__(self, role: FollowingOwner, around: Surroundings) -> None:
+    def __init__(self, role: FollowingOwner, around: RoleContext) -> None:
         self._role = role
         self._around = around
         self._store = around.store

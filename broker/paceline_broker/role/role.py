@@ -19,7 +19,7 @@ from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.types import Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView, GroupView
-from paceline_broker.integrity.repair import LogCare
+from paceline_broker.integrity.repair import LogRepairer
 from paceline_broker.integrity.repair_source import RepairSession
 from paceline_broker.integrity.repair_wire import REPAIR_HELLO
 from paceline_broker.log.flusher import Flusher
@@ -29,10 +29,10 @@ from paceline_broker.replication.install import Reception
 from paceline_broker.replication.master.events import AlterSyncStateSet
 from paceline_broker.replication.replica.client import ReplicationClient
 from paceline_broker.role.acting_term import ActingTerm, begin_acting
-from paceline_broker.role.context import Surroundings, make_client, make_mastership
-from paceline_broker.role.controller_requests import MasterRequests
-from paceline_broker.role.exclusion import Standstill, Way
-from paceline_broker.role.handover import HandOvers
+from paceline_broker.role.context import RoleContext, make_client, make_mastership
+from paceline_broker.role.controller_requests import ControllerRequests
+from paceline_broker.role.exclusion import Exclusion, WayBack
+from paceline_broker.role.handover import MasterHandover
 from paceline_broker.role.heartbeat import heartbeat_of
 from paceline_broker.role.machine import (
     Begin,
@@ -45,7 +45,7 @@ from paceline_broker.role.machine import (
     RoleReady,
 )
 from paceline_broker.role.mastership import Mastership, MastershipOwner
-from paceline_broker.role.replica_hooks import Following, install
+from paceline_broker.role.replica_hooks import RoleReplicaHooks, install
 from paceline_broker.storage.confirmed_reader import StoreReader
 from paceline_broker.storage.disk_health import DiskPace
 
@@ -58,7 +58,7 @@ MEMORY_FLUSH_LINGER_MS = 200
 class BrokerRole(MastershipOwner):
     """The role of one broker process, `Role` to the service. Used on the event loop only."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: RoleContext) -> None:
         self._around = around
         self._store = around.store
         self.reader = StoreReader(around.store)
@@ -75,12 +75,12 @@ class BrokerRole(MastershipOwner):
         """The appointment in force, while this broker is ACTING_MASTER (R36)."""
         self._client: ReplicationClient | None = None
         self._client_master: ReplicaId | None = None
-        self.standstill = Standstill(around.store)
+        self.exclusion = Exclusion(around.store)
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._parting: asyncio.Task[None] | None = None
         """Hands over because the log is damaged."""
-        self.requests = MasterRequests(around.links, group=self.identity.group)
+        self.requests = ControllerRequests(around.links, group=self.identity.group)
         store = around.store
         self.flusher = Flusher(
             store.disk,
@@ -89,7 +89,7 @@ class BrokerRole(MastershipOwner):
             on_flushed=self._flushed,
             on_failed=self._flush_failed,
         )
-        self.care = LogCare(
+        self.repairer = LogRepairer(
             self,
             store=store,
             config=around.config,
@@ -98,9 +98,9 @@ class BrokerRole(MastershipOwner):
             clock=around.clock,
             random=around.random,
         )
-        around.server.serve(REPAIR_HELLO, partial(RepairSession, self.care.source))
-        self.hand_overs = HandOvers(self)
-        self.reader.on_damage = self.care.damaged
+        around.server.serve(REPAIR_HELLO, partial(RepairSession, self.repairer.source))
+        self.handover = MasterHandover(self)
+        self.reader.on_damage = self.repairer.damaged
 
     # -- Role, for the service --------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ class BrokerRole(MastershipOwner):
 
     def is_fit(self) -> bool:
         """Whether the log works, however slow the disk is; a failed fsync is for ever (R22)."""
-        is_running = self.standstill.reason is None
+        is_running = self.exclusion.reason is None
         return is_running and self._store.log.is_whole and self._store.log.has_room  # R24
 
     def status(self) -> dict[str, Any]:
@@ -169,8 +169,8 @@ class BrokerRole(MastershipOwner):
             "following": None if client is None else client.status(),
             "is_connected": client is not None and client.is_connected,
             "acting_since_unix_ms": None if self.acting is None else self.acting.since_unix_ms,
-            "stopped": self.standstill.reason,
-            "care": self.care.status(),
+            "stopped": self.exclusion.reason,
+            "care": self.repairer.status(),
         }
 
     def heartbeat(self) -> wire.Heartbeat | None:
@@ -182,21 +182,21 @@ class BrokerRole(MastershipOwner):
     def start(self) -> None:
         self.flusher.start()
         self._task = spawn(self._run(), name="role")
-        self.care.start()
+        self.repairer.start()
 
     async def stop(self) -> None:
         """End whatever this broker is; the log stays open for its owner."""
         await cancel_and_wait(self._task)
         await cancel_and_wait(self._parting)
-        await self.care.stop()
-        await self.hand_overs.stop()
+        await self.repairer.stop()
+        await self.handover.stop()
         await self._leave("the broker stops")
         await self.requests.stop()
         await self.flusher.stop()
 
     async def hand_over(self) -> None:
-        """Before a stop, or with a damaged log: see `HandOvers.before_stop` (R20)."""
-        await self.hand_overs.before_stop()
+        """Before a stop, or with a damaged log: see `MasterHandover.before_stop` (R20)."""
+        await self.handover.before_stop()
 
     def tell_health(self) -> None:
         """The disk stalled or recovered: the controllers hear it at once."""
@@ -236,9 +236,9 @@ class BrokerRole(MastershipOwner):
 
     async def _give_up(self, error: StorageError) -> None:
         """The store cannot take the role: leave it, stay out, let the operator see (R22)."""
-        if not self.care.is_damage(error):
+        if not self.repairer.is_damage(error):
             log.error("role_failed", extra={"fault": error.message})
-            self.standstill.fail(error)
+            self.exclusion.fail(error)
         await self._leave(error.message)
         self._become(RoleState.FENCED)
 
@@ -259,8 +259,8 @@ class BrokerRole(MastershipOwner):
             state=self.state,
             is_leading=self._mastership is not None,
             following=self._client_master,
-            is_excluded=self.standstill.reason is not None,
-            may_return=self.standstill.way_back(group) is not None,
+            is_excluded=self.exclusion.reason is not None,
+            may_return=self.exclusion.way_back(group) is not None,
             is_damaged=self._store.log.damage is not None,
             is_stopping=self.is_stopping,
         )
@@ -285,7 +285,7 @@ class BrokerRole(MastershipOwner):
         if ready.is_fenced:
             self._become(RoleState.FENCED)
         if ready.needs_repair:
-            self.care.wake()
+            self.repairer.wake()
         if ready.is_present:
             self._settle_suspicion()
         return None
@@ -315,19 +315,19 @@ class BrokerRole(MastershipOwner):
         self._become(RoleState.ACTING_MASTER)
 
     def _end_exclusion(self) -> None:
-        """See `Standstill`: an excluded store that nobody counts on follows again."""
-        way = self.standstill.way_back(self.group_view)  # the view may have changed meanwhile
-        if way is Way.BEGIN_ANEW:
+        """See `Exclusion`: an excluded store that nobody counts on follows again."""
+        way = self.exclusion.way_back(self.group_view)  # the view may have changed meanwhile
+        if way is WayBack.BEGIN_ANEW:
             with self._unread():
                 self._store.set_aside()
             self.reader.is_readable = False
             self.on_role_changed()
         if way is not None:
-            self.standstill.end()
+            self.exclusion.end()
 
     def _follow(self, group: GroupView) -> None:
         """Replicate from the group's master, in the adopted epoch."""
-        self._client = make_client(self._around, group, hooks=Following(self, self._around))
+        self._client = make_client(self._around, group, hooks=RoleReplicaHooks(self, self._around))
         self._client_master = group.master
         self._pace_flushes(group)
         self._client.start()
@@ -402,13 +402,13 @@ class BrokerRole(MastershipOwner):
             return
         self._mastership = None
         if is_lossy:
-            self.standstill.lossy(reason)
+            self.exclusion.lossy(reason)
         try:
             self._end_mastership(mastership, reason)
         except StorageError as error:
             log.error("role_failed", extra={"fault": error.message})
-            if not self.care.is_damage(error):
-                self.standstill.fail(error)
+            if not self.repairer.is_damage(error):
+                self.exclusion.fail(error)
         self._become(RoleState.FENCED)
         self._arrived.set()  # the newest view may already name the next role
 
@@ -416,7 +416,7 @@ class BrokerRole(MastershipOwner):
         self.requests.propose(mastership, proposal)
 
     def probe(self, replica: ReplicaId, incarnation: Incarnation) -> Awaitable[bool]:
-        return self.care.probe(replica, incarnation)
+        return self.repairer.probe(replica, incarnation)
 
     # -- RepairedRole -----------------------------------------------------------------------------
 
@@ -449,14 +449,14 @@ class BrokerRole(MastershipOwner):
 
     def log_beyond_repair(self, reason: str) -> None:
         """Nobody has the damaged bytes any more: everything is fetched anew (R14, R26)."""
-        if self.standstill.reason is None:
+        if self.exclusion.reason is None:
             log.error("log_beyond_repair", extra={"fault": reason})
-        self.standstill.beyond_repair(reason)
+        self.exclusion.beyond_repair(reason)
         self._arrived.set()
 
     def log_reopened(self) -> None:
         """The log is whole again: the state is made anew, as after a start."""
-        self.standstill.mended()
+        self.exclusion.mended()
         with self._unread():
             self._store.reload_projections()
         self.reader.is_readable = False  # R3: until its master has told it confirm
@@ -490,7 +490,7 @@ class BrokerRole(MastershipOwner):
         try:
             self._store.fold_to(confirm)
         except CorruptLogError as error:
-            if not self.care.is_damage(error):
+            if not self.repairer.is_damage(error):
                 self.replica_failed(error)
             return
         self.reader.is_readable = True
@@ -511,13 +511,13 @@ class BrokerRole(MastershipOwner):
         self.on_role_changed()
 
     def replica_stopped(self, reason: str) -> None:
-        self.standstill.parted(reason)
+        self.exclusion.parted(reason)
         self._around.links.beat()
         self._arrived.set()  # a set without it may be committed already
 
     def replica_failed(self, error: StorageError) -> None:
         log.error("replica_failed", extra={"fault": error.message})
-        self.standstill.fail(error)
+        self.exclusion.fail(error)
         if self._client is not None:
             self._client.halt()
         self._around.links.beat()

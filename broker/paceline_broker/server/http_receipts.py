@@ -12,7 +12,7 @@ from paceline.wire.http import PullRequest
 from paceline.wire.receipts import Receipt, format_handle
 from paceline_broker.server.http_requests import check_parameters, json_answer, read_json
 from paceline_broker.service.messages import JSON_PULL_BYTES_MAX
-from paceline_broker.service.pop.grant import Given, GivenRow
+from paceline_broker.service.pop.grant import PopGrant, PopGrantRow
 from paceline_broker.service.service import Service
 
 
@@ -40,7 +40,7 @@ class ReceiptRoutes:
         }
         return json_answer(answer)
 
-    async def _messages(self, given: Given, group: str) -> list[dict[str, Any]]:
+    async def _messages(self, given: PopGrant, group: str) -> list[dict[str, Any]]:
         """What was given, read like any other messages, each with its handle."""
         found: list[dict[str, Any]] = []
         for row in given.rows:
@@ -57,7 +57,7 @@ class ReceiptRoutes:
                 found.append({**message, "handle": format_handle(receipt, group)})
         return found
 
-    async def _read(self, row: GivenRow) -> list[dict[str, Any]]:
+    async def _read(self, row: PopGrantRow) -> list[dict[str, Any]]:
         service = self._service
         topic_id, queue_id = row.key >> 16, row.key & 0xFFFF
         topic = service.routes.topics_by_id.get(topic_id)

@@ -29,7 +29,7 @@ from paceline.platform.ports import Buffer
 from paceline.platform.runtime import spawn
 from paceline.platform.telemetry import strangers
 from paceline.server.byte_budget import JSON_FACTOR, no_room, source_of
-from paceline.server.connections import Connection, Standing
+from paceline.server.connections import Connection, ConnectionState
 from paceline.wire.http import parse_json_object
 from paceline.wire.stream import (
     FETCH_HEADER,
@@ -144,7 +144,7 @@ class StreamConnection(StreamFrames):
         self._place = place
         if place is not None:
             place.is_idle = self._is_idle
-            place.is_now(Standing.SILENT)
+            place.is_now(ConnectionState.SILENT)
         self._sender = service.sender
         self._fetcher = service.fetcher
         self._calls = service.calls

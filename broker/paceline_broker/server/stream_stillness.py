@@ -1,6 +1,6 @@
 """Pure: whether a stream connection stands still for too long, judged at each sweep."""
 
-from paceline.server.connections import Standing
+from paceline.server.connections import ConnectionState
 from paceline_broker.server.stream_memory import FrameBuffer
 
 STALL_SWEEP_S = 5.0
@@ -50,13 +50,13 @@ class Stillness:
         self._silent_sweeps = self._silent_sweeps + 1 if is_silent else 0
         return self._stalled_sweeps >= STALL_SWEEPS or self._silent_sweeps >= SILENT_SWEEPS
 
-    def standing(self, *, is_idle: bool) -> Standing | None:
+    def standing(self, *, is_idle: bool) -> ConnectionState | None:
         """Whether it is idle, for whom looks for a place; None once that has lasted too long."""
         has_more, self._asked = self.asked_count > self._asked, self.asked_count
         if not is_idle:
             self._idle_sweeps = 0
-            return Standing.BUSY
+            return ConnectionState.BUSY
         self._idle_sweeps = 0 if has_more else self._idle_sweeps + 1
         if self._idle_sweeps >= (IDLE_SWEEPS if self.asked_count else UNUSED_SWEEPS):
             return None
-        return Standing.IDLE if self.asked_count else Standing.SILENT
+        return ConnectionState.IDLE if self.asked_count else ConnectionState.SILENT

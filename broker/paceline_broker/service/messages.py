@@ -46,7 +46,7 @@ from paceline_broker.service.fetch.fetch import Fetcher, FutureFetchSink
 from paceline_broker.service.fetch.filters import unpacked_bytes
 from paceline_broker.service.fetch.read import Fetched
 from paceline_broker.service.long_work import LongWork
-from paceline_broker.service.produce.auto_create import Creator
+from paceline_broker.service.produce.auto_create import AutoCreator
 from paceline_broker.service.produce.logical_queues import add_place, open_queue, queue_of_key
 from paceline_broker.service.produce.send import FutureSink, Sender
 from paceline_broker.service.pulling import pulled_messages
@@ -70,7 +70,7 @@ class Messages:
         fetcher: Fetcher,
         routes: Routes,
         clock: Clock,
-        creator: Creator,
+        creator: AutoCreator,
         work: LongWork,
     ) -> None:
         self._creator = creator
@@ -95,7 +95,7 @@ class Messages:
         return self._routes.topic_named(name)
 
     async def topic_to_send(self, name: str) -> TopicView:
-        """The topic of that name, made if topics make themselves; as `Creator.ensure_topic`."""
+        """The topic of that name, made if topics make themselves; as `AutoCreator.ensure_topic`."""
         check_topic_name(name)
         if self._creator.makes_topics:
             return await self._creator.ensure_topic(name)

@@ -7,7 +7,7 @@ from paceline.server.byte_budget import ByteBudget
 from paceline.types import GroupName
 from paceline.wire.cluster import ClusterView
 from paceline_broker.acting.offsets_file import OffsetsFile
-from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.ports import Role
 from paceline_broker.service.counters import Counters
 from paceline_broker.service.delays.calls import DelayCalls
@@ -28,9 +28,9 @@ from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.long_work import LongWork
 from paceline_broker.service.messages import Messages
 from paceline_broker.service.pop.calls import ReceiptCalls
-from paceline_broker.service.pop.dead_letters import Burying
+from paceline_broker.service.pop.dead_letters import DeadLetterMaker
 from paceline_broker.service.pop.pop import Receipts
-from paceline_broker.service.produce.auto_create import Ask, Creator
+from paceline_broker.service.produce.auto_create import Ask, AutoCreator
 from paceline_broker.service.produce.send import Sender
 from paceline_broker.service.queries.calls import QueryCalls
 from paceline_broker.service.retry.calls import SendBackCalls
@@ -54,7 +54,7 @@ class Service:
         clock: Clock,
         settings: ServiceSettings,
         kept: OffsetsFile,
-        trust: Callable[[], Trust],
+        trust: Callable[[], ClockTrust],
         told_unix_ms: Callable[[], int | None] = lambda: None,
         ask: Ask | None = None,
         hooks: Hooks | None = None,
@@ -65,7 +65,7 @@ class Service:
         self.role, self.clock, self.settings = role, clock, settings
         self.counters, self.budget = Counters(), ByteBudget(settings.request_bytes_max)
         self.routes = Routes(group)
-        self.creator = Creator(self.routes, settings, ask, clock)
+        self.creator = AutoCreator(self.routes, settings, ask, clock)
         work = self.work = LongWork(self.budget)
         fire = FireClock(clock, trust, told_unix_ms)
         wait = EscapeWait(lambda: role.reader.epochs(), is_on=settings.enable_remote_escape)
@@ -103,7 +103,7 @@ class Service:
         self._add_message_calls()
         self._add_group_calls(ActingUse(role, self.routes, clock, kept), trust)
 
-    def _make_receipts(self, trust: Callable[[], Trust], fire: FireClock) -> None:
+    def _make_receipts(self, trust: Callable[[], ClockTrust], fire: FireClock) -> None:
         """Simple consumers, and what becomes of messages without an attempt left."""
         role, routes, ledger, settings = self.role, self.routes, self.ledger, self.settings
         self.receipts = Receipts(
@@ -112,7 +112,7 @@ class Service:
             self.clock,
             settings,
             trust,
-            on_exhausted=lambda group, found: self.burying.bury(group, found),
+            on_exhausted=lambda group, found: self.dead_letters.bury(group, found),
             watch=self.fetcher.watch,
         )
         routes.on_change(self.receipts.view_changed)
@@ -128,7 +128,7 @@ class Service:
             delays_from_ms=fire.delays_from_ms,
             on_pending=self.delivery.poke,
         )
-        self.burying = Burying(
+        self.dead_letters = DeadLetterMaker(
             role,
             ledger,
             self.sources,
@@ -153,7 +153,7 @@ class Service:
         for those in (self.receipt_calls, filters):
             self.calls.add_of_callers(those.handlers_of_callers())
 
-    def _add_group_calls(self, acting: ActingUse, trust: Callable[[], Trust]) -> None:
+    def _add_group_calls(self, acting: ActingUse, trust: Callable[[], ClockTrust]) -> None:
         role, routes, ledger, creator = self.role, self.routes, self.ledger, self.creator
         freed = self.receipts.look_again
         members = MemberCalls(self.coordinator, routes, creator, self.settings)
@@ -177,7 +177,7 @@ class Service:
         self.coordinator.role_changed()
         self.transactions.checks.role_changed()
         self.receipts.role_changed()
-        self.burying.role_changed()
+        self.dead_letters.role_changed()
 
     def connection_lost(self, connection: Hashable) -> None:
         """A stream has closed."""
@@ -195,6 +195,6 @@ class Service:
         """Forget what waits. Doors are closed before."""
         self.coordinator.close()
         await self.receipts.close()
-        await self.burying.close()
+        await self.dead_letters.close()
         await self.creator.close()
         await self.fetcher.close()

@@ -128,7 +128,7 @@ def judge(
             counters[f"violations.{prop}"] = found.violations_count
         violations += found.violations
     violations += _missing_dumps(evidence)
-    counters.update({f"excused.{name}": n for name, n in evidence.excuses.used.items() if n})
+    counters.update({f"excused.{name}": n for name, n in evidence.allowances.used.items() if n})
     return Verdict(violations=tuple(violations), counters=dict(counters))
 
 

@@ -187,7 +187,7 @@ def _present_replicas(evidence: Evidence) -> dict[tuple[str, int], str]:
 
 def _drained(evidence: Evidence, found: Findings) -> None:
     drain = evidence.phase("drain")
-    if drain is None or any(evidence.excuses.explains_damage(dump) for dump in evidence.dumps):
+    if drain is None or any(evidence.allowances.explains_damage(dump) for dump in evidence.dumps):
         return  # who drains every replica is refused by a damaged one
     limit_us = drain.at_us + evidence.bounds.drain_us
     reads: Iterable[Pull | Deliver] = chain(evidence.pulls, evidence.delivers)
@@ -374,7 +374,7 @@ def groups_make_progress(evidence: Evidence) -> Findings:
         is_locked = any(deliver.token is not None for deliver in delivers)
         spans: dict[str, list[Span]] = {place: [] for place in sorted(places)}
         if is_locked:
-            withheld = evidence.excuses.withheld_locks
+            withheld = evidence.allowances.withheld_locks
             spans = {place: withheld(place, start_us) for place in spans}
         found.judged += any(
             until_us - from_us >= window_us

@@ -18,7 +18,7 @@ from paceline.errors import (
 )
 from paceline.net.backoff import Backoff, Verdict
 from paceline.producer.batch import Batch
-from paceline.producer.queue_buffer import Outbox
+from paceline.producer.queue_buffer import QueueBuffer
 from paceline.queues import QueueKey
 from paceline.records.decode import BatchView
 from paceline.types import QueueId, ReplicaId
@@ -163,7 +163,7 @@ class ProducerClient(Client):
         self._in_flight_max = dice.one_of([1, 2, 5])
         self._delivery_s = dice.one_of([2.0, 6.0, 20.0])
         self._boxes = [
-            Outbox(
+            QueueBuffer(
                 QueueKey(topic_id, GROUP, QueueId(queue)),  # type: ignore[arg-type]
                 lambda: int.from_bytes(dice.random.token(8), "little") | 1,
             )
@@ -188,7 +188,7 @@ class ProducerClient(Client):
     def is_idle(self) -> bool:
         return all(box.is_idle for box in self._boxes)
 
-    def _create(self, box: Outbox, now_s: float) -> None:
+    def _create(self, box: QueueBuffer, now_s: float) -> None:
         self._count += 1
         value = f"{self.name}-{self._count}"
         body = f"{value} ".encode() + bytes(self.world.dice.below(150))
@@ -212,7 +212,7 @@ class ProducerClient(Client):
         batch.add(body, key, None, None, born)
         batch.waiters.append(asking)
 
-    def _send(self, box: Outbox) -> None:
+    def _send(self, box: QueueBuffer) -> None:
         while box.can_take(self._in_flight_max):
             if not self.connect():
                 return
@@ -222,7 +222,7 @@ class ProducerClient(Client):
             assert batch.encoded is not None
             self.ask(Produce(batch.encoded), self._heard_of(box, batch))
 
-    def _heard_of(self, box: Outbox, batch: Batch) -> Heard:
+    def _heard_of(self, box: QueueBuffer, batch: Batch) -> Heard:
         attempt = batch.attempt
 
         def heard(answer: Answer | None, node: str) -> None:
@@ -239,7 +239,7 @@ class ProducerClient(Client):
 
         return heard
 
-    def _refused(self, box: Outbox, batch: Batch, error: PacelineError) -> None:
+    def _refused(self, box: QueueBuffer, batch: Batch, error: PacelineError) -> None:
         saw = self.world.coverage.saw
         if isinstance(error, InSyncReplicasNotEnoughError):
             saw("sends_refused_set")
@@ -249,7 +249,7 @@ class ProducerClient(Client):
             saw("attempts_unknown")
         self.back_off()
 
-    def _settle(self, box: Outbox, epoch_before: int, node: str = "") -> None:
+    def _settle(self, box: QueueBuffer, epoch_before: int, node: str = "") -> None:
         if box.producer_epoch != epoch_before:
             self.world.coverage.saw("producer_epochs_raised")
         for batch in box.drain_settled():
@@ -263,7 +263,7 @@ class ProducerClient(Client):
                 self.world.coverage.saw("sends_failed" if is_fail else "sends_unknown")
 
     def _stored(
-        self, box: Outbox, askings: list[Asking[Send]], answer: ProduceAnswer, node: str
+        self, box: QueueBuffer, askings: list[Asking[Send]], answer: ProduceAnswer, node: str
     ) -> None:
         saw = self.world.coverage.saw
         is_duplicate = bool(answer.flags & PRODUCE_FLAG_DUPLICATE)

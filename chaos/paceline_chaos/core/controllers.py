@@ -26,7 +26,13 @@ from paceline_chaos.core.judge import ViolationError
 from paceline_chaos.history.model import CreateTopic as CreateTopicOperation
 from paceline_chaos.history.model import Decision, FaultEvent, Outcome
 from paceline_chaos.history.recorder import Recorder
-from paceline_controller.election.election import Belief, NoElection, Standing, choose, choose_first
+from paceline_controller.election.election import (
+    NoElection,
+    ReplicaHealth,
+    ReplicaStatus,
+    choose,
+    choose_first,
+)
 from paceline_controller.state import Machine
 from paceline_controller.state.commands import CreateTopic, ElectMaster, Lead
 from paceline_controller.state.model import Group
@@ -290,7 +296,9 @@ class Controllers:
         """For a while this one is preferred, if it is a member."""
         self._favourite, self._favoured_ms = replica, self._clock.now_ms + FAVOUR_MS
 
-    def _why(self, group: Group, beliefs: dict[ReplicaId, Belief], error_rate: float) -> str | None:
+    def _why(
+        self, group: Group, beliefs: dict[ReplicaId, ReplicaHealth], error_rate: float
+    ) -> str | None:
         """Why the master is to be replaced; an election under way is given a moment."""
         if self._clock.now_ms - self._elected_ms < RETRY_MS:
             return None
@@ -298,9 +306,9 @@ class Controllers:
         if master is None:
             return "no_master"
         standing = beliefs[master].standing
-        if standing is Standing.GONE:
+        if standing is ReplicaStatus.GONE:
             return "dead"
-        if standing is not Standing.HEALTHY:
+        if standing is not ReplicaStatus.HEALTHY:
             return str(standing.value)
         if self._dice.happens(error_rate):
             detail = "the leader is wrong about a master"
@@ -309,33 +317,35 @@ class Controllers:
             )
             if self._dice.happens(0.3):
                 return "transfer"
-            wrong = self._dice.one_of([Standing.SILENT, Standing.GONE])
-            beliefs[master] = Belief(standing=wrong, end=beliefs[master].end)
+            wrong = self._dice.one_of([ReplicaStatus.SILENT, ReplicaStatus.GONE])
+            beliefs[master] = ReplicaHealth(standing=wrong, end=beliefs[master].end)
             return "mistaken"
         return None
 
-    def _misjudge(self, group: Group, beliefs: dict[ReplicaId, Belief], error_rate: float) -> None:
+    def _misjudge(
+        self, group: Group, beliefs: dict[ReplicaId, ReplicaHealth], error_rate: float
+    ) -> None:
         """Members taken for dead leave the set with the election: also unnecessarily (R15)."""
         for member in sorted(group.sync_state_set):
             if member == group.master:
                 continue
             if error_rate and self._dice.happens(0.2):
-                wrong = self._dice.one_of([Standing.SILENT, Standing.GONE])
-                beliefs[member] = Belief(standing=wrong, end=beliefs[member].end)
+                wrong = self._dice.one_of([ReplicaStatus.SILENT, ReplicaStatus.GONE])
+                beliefs[member] = ReplicaHealth(standing=wrong, end=beliefs[member].end)
 
     def _belief(
         self, group: Group, replica: ReplicaId, alive: set[tuple[ReplicaId, Incarnation]]
-    ) -> Belief:
+    ) -> ReplicaHealth:
         incarnation = group.replicas[replica].incarnation
         heard = self._heard.get(replica)
         if (replica, incarnation) not in alive:
-            return Belief(standing=Standing.GONE)
+            return ReplicaHealth(standing=ReplicaStatus.GONE)
         if heard is None or heard.incarnation != incarnation:
-            return Belief(standing=Standing.SILENT)
+            return ReplicaHealth(standing=ReplicaStatus.SILENT)
         if self._clock.now_ms - heard.at_ms > HEARTBEAT_TIMEOUT_MS:
-            return Belief(standing=Standing.SILENT, end=heard.end)
-        standing = Standing.HEALTHY if heard.is_healthy else Standing.UNHEALTHY
-        return Belief(
+            return ReplicaHealth(standing=ReplicaStatus.SILENT, end=heard.end)
+        standing = ReplicaStatus.HEALTHY if heard.is_healthy else ReplicaStatus.UNHEALTHY
+        return ReplicaHealth(
             standing=standing,
             end=heard.end,
             last_epoch=heard.last_epoch,

@@ -9,9 +9,9 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from paceline.types import MasterEpoch, ReplicaId
-from paceline.wire.session import HandOver
-from paceline_broker.role.controller_requests import MasterRequests
-from paceline_broker.role.handover import HandOvers
+from paceline.wire.session import TransferOrder
+from paceline_broker.role.controller_requests import ControllerRequests
+from paceline_broker.role.handover import MasterHandover
 from paceline_broker.role.mastership import Mastership
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class StepDown(NamedTuple):
 
 
 class _Requests:
-    """What of `MasterRequests` a hand-over needs."""
+    """What of `ControllerRequests` a hand-over needs."""
 
     def __init__(self, node: "Node") -> None:
         self._node = node
@@ -49,22 +49,22 @@ class Handing:
 
     def __init__(self, node: "Node") -> None:
         self._node = node
-        self._hand_overs = HandOvers(self)
-        self._requests = cast(MasterRequests, _Requests(node))
+        self._hand_overs = MasterHandover(self)
+        self._requests = cast(ControllerRequests, _Requests(node))
 
     @property
     def mastership(self) -> Mastership | None:
         return self._node.mastership
 
     @property
-    def requests(self) -> MasterRequests:
+    def requests(self) -> ControllerRequests:
         return self._requests
 
     def order(self, preferred: ReplicaId | None) -> None:
         """An operator's order has come."""
         mastership = self._node.mastership
         if mastership is not None:
-            order = HandOver(master_epoch=mastership.epoch, preferred=preferred)
+            order = TransferOrder(master_epoch=mastership.epoch, preferred=preferred)
             self._hand_overs.ordered(order, self._refused)
 
     def _refused(self, text: str) -> None:

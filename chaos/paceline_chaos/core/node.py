@@ -11,7 +11,7 @@ from paceline.platform.runtime import spawn
 from paceline.types import MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import ClusterView, GroupView
 from paceline_broker.acting.offsets_file import OffsetsFile
-from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.ports import Identity, Role, RoleState
 from paceline_broker.projections.projections import Projections
 from paceline_broker.replication.frames import FRAME_HEADER_BYTES, parse_frame_header
@@ -25,7 +25,7 @@ from paceline_broker.replication.replica.replica import (
     Truncated,
     Welcomed,
 )
-from paceline_broker.role.exclusion import Way
+from paceline_broker.role.exclusion import WayBack
 from paceline_broker.role.machine import (
     Begin,
     EpochAdopted,
@@ -122,7 +122,7 @@ class Node(Leading):
             clock=self.clock,
             settings=ServiceSettings(lock_lease_ms=self.world.lease_ms),
             kept=OffsetsFile(self.disk, DATA),
-            trust=lambda: Trust.UNKNOWN,  # no duty fires here
+            trust=lambda: ClockTrust.UNKNOWN,  # no duty fires here
         )
         self.cleaner = make_cleaner(self, role, self.flusher)
         self.handing = Handing(self)
@@ -204,7 +204,7 @@ class Node(Leading):
     def _end_exclusion(self, group: GroupView) -> None:
         way = self.exclusion.way_back(group)
         self.world.note(f"{self.name} comes back: {way}")
-        if way is Way.BEGIN_ANEW:
+        if way is WayBack.BEGIN_ANEW:
             self.store.set_aside()
             self.reader.is_readable = False
             self.role_changed()

@@ -16,7 +16,7 @@ from paceline.wire.session_commands import OpenEpoch, RaiseConfirmFloor, Registe
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log.tickets import FlushTicket
 from paceline_broker.replication.master.events import AlterSyncStateSet
-from paceline_broker.role.exclusion import Standstill
+from paceline_broker.role.exclusion import Exclusion
 from paceline_broker.role.machine import RoleMachine
 from paceline_broker.role.mastership import Mastership
 from paceline_broker.service.service import Service
@@ -46,7 +46,7 @@ class Process:
 
     store: Store
     service: Service
-    exclusion: Standstill
+    exclusion: Exclusion
 
     def __init__(self, world: "Scene", name: str) -> None:
         self.world = world
@@ -121,7 +121,7 @@ class Process:
             identity=identity,
             segment_size_bytes=self.world.segment_bytes,
         )
-        self.exclusion = Standstill(self.store)
+        self.exclusion = Exclusion(self.store)
         self._count_start()
         self.is_up = True
         self.world.judge.adopted(self.name, identity.epoch)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 from paceline.errors import StorageError
 from paceline.platform.address import Address
 from paceline_broker.config import BrokerConfig
-from paceline_broker.controllers.clock_skew import Clocks, Trust
+from paceline_broker.controllers.clock_skew import ClockSkew, ClockTrust
 from paceline_broker.log.flusher import Flusher
 from paceline_broker.ports import Role
 from paceline_broker.retention.cleaner import Cleaner
@@ -45,15 +45,15 @@ class WalkedFlusher(Flusher):
             self._node.world.coverage.saw("log_starts_moved")
 
 
-class _BedClocks(Clocks):
+class _BedClocks(ClockSkew):
     """The controllers' wall clock is right, and every broker knows by how much its own is not."""
 
     def __init__(self, node: "Process") -> None:
         self._node = node
 
-    def trust(self, *, own_unix_ms: int, now_ms: int) -> Trust:
+    def trust(self, *, own_unix_ms: int, now_ms: int) -> ClockTrust:
         skew_ms = abs(self._node.clock.offset_ms)
-        return Trust.AGREES if skew_ms <= _SKEW_MS_MAX else Trust.DIFFERS
+        return ClockTrust.AGREES if skew_ms <= _SKEW_MS_MAX else ClockTrust.DIFFERS
 
 
 def make_cleaner(node: "Process", role: Role, flusher: Flusher) -> Cleaner:

@@ -9,7 +9,7 @@ from paceline_broker.acting.withheld import WithheldWatch
 from paceline_broker.projections.locks import Locks, Withheld
 from paceline_broker.projections.projections import epoch_start_document
 from paceline_broker.role import mastership as mastership_module
-from paceline_broker.role.acting_handover import HandOver
+from paceline_broker.role.acting_handover import ActingHandover
 from paceline_broker.service import rpc as rpc_module
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
@@ -67,11 +67,11 @@ def _forgotten_offsets() -> list[Patch]:
     """What was committed meanwhile is dropped when a master is back."""
 
     async def ask(
-        hand_over: HandOver, address: str, group: str, rows: list[tuple[int, Provisional]]
+        hand_over: ActingHandover, address: str, group: str, rows: list[tuple[int, Provisional]]
     ) -> dict[int, str | None]:
         return {key: None for key, _ in rows}
 
-    return [(HandOver, "_ask", ask)]
+    return [(ActingHandover, "_ask", ask)]
 
 
 def _unmarked() -> list[Patch]:

@@ -8,15 +8,15 @@ from paceline.consumer.group import segment_member
 from paceline.consumer.locks.leases import Leases
 from paceline.consumer.locks.queue_locks import QueueLocks
 from paceline.consumer.offsets.group_offsets import GroupOffsets
-from paceline.consumer.process.assignment import QueueOwner
+from paceline.consumer.process.assignment import Assignment
 from paceline.consumer.queues.process_queue import ProcessQueue
-from paceline.consumer.queues.segments import Standing
+from paceline.consumer.queues.segments import GroupPosition
 from paceline.errors import BadRequestError
 from paceline.message import LockToken
 from paceline.platform.ports import Clock
 from paceline.producer import dispatcher
 from paceline.producer.dispatcher import Dispatcher
-from paceline.producer.queue_buffer import Outbox
+from paceline.producer.queue_buffer import QueueBuffer
 from paceline.queues import QueueKey
 from paceline.wire.static_topics import Segment
 from paceline_broker.service.groups.lock_calls import LockCalls
@@ -25,22 +25,22 @@ from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
 def _unknown_forgotten() -> list[Patch]:
     """A batch with an unknown attempt is made anew like any other: its sequence serves twice."""
-    resolve = Outbox._resolve_when_quiet
+    resolve = QueueBuffer._resolve_when_quiet
 
-    def resolve_without(box: Outbox) -> None:
+    def resolve_without(box: QueueBuffer) -> None:
         if box._is_rewinding and not box._in_flight_count:
             for batch in box.pending:
                 batch.is_unknown = False
         resolve(box)
 
-    return [(Outbox, "_resolve_when_quiet", resolve_without)]
+    return [(QueueBuffer, "_resolve_when_quiet", resolve_without)]
 
 
 def _unknown_reported_as_failed() -> list[Patch]:
     """What may be stored is reported as not stored."""
-    settle = Outbox._settle
+    settle = QueueBuffer._settle
 
-    def settle_as_failed(box: Outbox, batch: Any, error: Any) -> None:
+    def settle_as_failed(box: QueueBuffer, batch: Any, error: Any) -> None:
         from paceline.errors import NotMasterError
 
         if not error.is_definite:
@@ -48,7 +48,7 @@ def _unknown_reported_as_failed() -> list[Patch]:
             error = NotMasterError("not stored", master=None)
         settle(box, batch, error)
 
-    return [(Outbox, "_settle", settle_as_failed)]
+    return [(QueueBuffer, "_settle", settle_as_failed)]
 
 
 def _lease_for_ever() -> list[Patch]:
@@ -127,7 +127,7 @@ def _commits_end() -> list[Patch]:
 def _moved_while_unknown() -> list[Patch]:
     """What is certainly not stored goes to the next segment at once, whatever comes before it."""
 
-    def hand_on_at_once(outbox: Outbox) -> Outbox | None:
+    def hand_on_at_once(outbox: QueueBuffer) -> QueueBuffer | None:
         new = outbox.successor
         if new is None or not (outbox.unsent or outbox.is_idle):
             return None
@@ -157,7 +157,7 @@ def _chosen_queue_left() -> list[Patch]:
 def _newest_segment_first() -> list[Patch]:
     """A group that has begun goes on in the segment that is written to."""
 
-    def newest(segments: Sequence[Segment], stood: Sequence[Standing]) -> int | None:
+    def newest(segments: Sequence[Segment], stood: Sequence[GroupPosition]) -> int | None:
         is_new = all(one.offset is None for one in stood)
         return None if is_new else len(segments) - 1
 
@@ -179,12 +179,12 @@ def _first_commit_anyway() -> list[Patch]:
 
 def _resets_unnoted() -> list[Patch]:
     """A member starts its queue as a reset says, and again at each look, for it notes nothing."""
-    obey = QueueOwner._obey_reset
+    obey = Assignment._obey_reset
 
-    def obey_again(owner: QueueOwner, queue: ProcessQueue, offset: int, generation: int) -> None:
+    def obey_again(owner: Assignment, queue: ProcessQueue, offset: int, generation: int) -> None:
         obey(owner, queue, offset, queue.generation)
 
-    return [(QueueOwner, "_obey_reset", obey_again)]
+    return [(Assignment, "_obey_reset", obey_again)]
 
 
 CLIENTS = (

@@ -10,14 +10,14 @@ from typing import Any
 
 from paceline.types import PhysicalOffset, ReplicaId
 from paceline.wire.calls.offsets import ResetsOf
-from paceline_broker.integrity.repair import LogCare
+from paceline_broker.integrity.repair import LogRepairer
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.projections.projections import epoch_start_document
 from paceline_broker.replication.master.events import MasterEvent, MasterReady
 from paceline_broker.replication.master.lag import Paces
 from paceline_broker.replication.master.master import MasterReplication
 from paceline_broker.role import mastership as mastership_module
-from paceline_broker.role.controller_requests import MasterRequests
+from paceline_broker.role.controller_requests import ControllerRequests
 from paceline_broker.role.mastership import Mastership
 from paceline_broker.role.role import BrokerRole
 from paceline_broker.service.groups.offset_calls import OffsetCalls
@@ -26,7 +26,7 @@ from paceline_broker.storage.identity import StoreIdentity
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 from paceline_controller.election import unclean as unclean_module
 from paceline_controller.election.contacts import Contact
-from paceline_controller.election.election import Belief
+from paceline_controller.election.election import ReplicaHealth
 from paceline_controller.election.group_watch import GroupWatch
 from paceline_controller.election.liveness import Liveness
 from paceline_controller.state.model import Group, Replica
@@ -60,16 +60,16 @@ def _refused_is_idle() -> list[Patch]:
 
 def _unheard_is_refused() -> list[Patch]:
     """No answer for a moment is as good as a refusal."""
-    step_down = MasterRequests.step_down
+    step_down = ControllerRequests.step_down
 
-    async def impatient(requests: MasterRequests, *of: Any, **named: Any) -> str | None:
+    async def impatient(requests: ControllerRequests, *of: Any, **named: Any) -> str | None:
         try:
             async with asyncio.timeout(0.1):
                 return await step_down(requests, *of, **named)
         except TimeoutError:
             return "nobody answers"
 
-    return [(MasterRequests, "step_down", impatient)]
+    return [(ControllerRequests, "step_down", impatient)]
 
 
 def _lag_at_once() -> list[Patch]:
@@ -163,7 +163,7 @@ def _unclean_untold() -> list[Patch]:
 def _longest_first() -> list[Patch]:
     """Of replicas outside of the set the longest leads, in whatever epoch it ends."""
 
-    def rank(replica: Replica, beliefs: Mapping[ReplicaId, Belief]) -> tuple[int, ...]:
+    def rank(replica: Replica, beliefs: Mapping[ReplicaId, ReplicaHealth]) -> tuple[int, ...]:
         end = beliefs[replica.replica_id].end
         return -end, replica.election_priority, replica.replica_id
 
@@ -174,7 +174,9 @@ def _setting_waits() -> list[Patch]:
     """The setting counts from the next epoch on, which nobody begins while nobody can lead."""
     choose = unclean_module.choose_other
 
-    def choose_by_present(group: Group, beliefs: Mapping[ReplicaId, Belief]) -> ReplicaId | None:
+    def choose_by_present(
+        group: Group, beliefs: Mapping[ReplicaId, ReplicaHealth]
+    ) -> ReplicaId | None:
         return choose(replace(group, next_settings=None), beliefs)
 
     return [(unclean_module, "choose_other", choose_by_present)]
@@ -183,15 +185,15 @@ def _setting_waits() -> list[Patch]:
 def _damage_ignored() -> list[Patch]:
     """What the scrubber finds is not followed up."""
 
-    def damaged(care: LogCare, *of: Any) -> None:
+    def damaged(care: LogRepairer, *of: Any) -> None:
         return
 
-    return [(LogCare, "damaged", damaged)]
+    return [(LogRepairer, "damaged", damaged)]
 
 
 def _damaged_is_healthy() -> list[Patch]:
     """A damaged replica may be elected as any other."""
-    return [(BrokerRole, "is_healthy", lambda role: role.standstill.reason is None)]
+    return [(BrokerRole, "is_healthy", lambda role: role.exclusion.reason is None)]
 
 
 def _damage_served() -> list[Patch]:

@@ -11,9 +11,9 @@ from paceline.consumer.process.concurrent import ConcurrentProcessing
 from paceline.consumer.queues.process_queue import ProcessQueue
 from paceline.errors import NotMasterError
 from paceline.producer import results
-from paceline.producer.broker_sender import GroupLane
+from paceline.producer.broker_sender import BrokerSender
 from paceline.producer.dispatcher import Dispatcher
-from paceline.producer.queue_buffer import Outbox
+from paceline.producer.queue_buffer import QueueBuffer
 from paceline_broker.log.flusher import Flusher
 from paceline_broker.log.tickets import FlushTicket
 from paceline_broker.replication.master.lag import Paces
@@ -136,21 +136,21 @@ def _range_never_told() -> list[Patch]:
 def _lost_means_refused() -> list[Patch]:
     """A lost connection counts as a refusal: what was on it is made anew, elsewhere perhaps."""
 
-    def lost(box: Outbox) -> None:
+    def lost(box: QueueBuffer) -> None:
         for batch in box.pending:
             if batch.is_in_flight:
                 box._landed(batch)
                 box._is_rewinding = True
         box._resolve_when_quiet()
 
-    def on_lost(lane: GroupLane, attempt: Any) -> None:
+    def on_lost(lane: BrokerSender, attempt: Any) -> None:
         if lane._land(attempt):
             error = NotMasterError("the connection was lost", master=None)
             attempt.outbox.refused(attempt.batch, error)
             lane.ready_again(attempt.outbox)
             lane._on_progress(attempt.outbox)
 
-    return [(Outbox, "lost", lost), (GroupLane, "_on_lost", on_lost)]
+    return [(QueueBuffer, "lost", lost), (BrokerSender, "_on_lost", on_lost)]
 
 
 def _offset_of_the_first() -> list[Patch]:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
 from paceline.errors import ShuttingDownError
-from paceline.net.client_base import FORKED, Opened
+from paceline.net.client_base import FORKED, Client
 
 ClientT = TypeVar("ClientT")
 TwinT = TypeVar("TwinT", covariant=True)
@@ -96,7 +96,7 @@ class Blocking(Generic[TwinT]):
             self._thread.stop()
 
     async def _close(self) -> None:
-        await cast(Opened, self._client).close()
+        await cast(Client, self._client).close()
 
 
 async def _started(make: Callable[[], ClientT]) -> ClientT:

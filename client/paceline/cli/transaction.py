@@ -133,11 +133,11 @@ async def _show(connect: Connect, transaction_id: str) -> dict[str, Any]:
 
 async def _run_end(connect: Connect, transaction_id: str, *, is_commit: bool) -> None:
     from paceline.net.group_links import GroupLinks
-    from paceline.producer.transaction_ends import EndSender
+    from paceline.producer.transaction_ends import TransactionEndSender
 
     async with open_cluster(connect) as cluster:
         links = GroupLinks(cluster)
-        ends = EndSender(links, timeout_ms=CALL_TIMEOUT_MS, attempt_ms=CALL_TIMEOUT_MS)
+        ends = TransactionEndSender(links, timeout_ms=CALL_TIMEOUT_MS, attempt_ms=CALL_TIMEOUT_MS)
         try:
             await ends.end(transaction_id, is_commit=is_commit)
         finally:

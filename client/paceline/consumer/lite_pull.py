@@ -17,16 +17,16 @@ from paceline.consumer.fetch.gaps import OnGap
 from paceline.consumer.group.allocation import Allocation, allocate_averagely
 from paceline.consumer.group.joining import clustering
 from paceline.consumer.group.manual_assignment import AssignedMember
-from paceline.consumer.group.membership import Me
+from paceline.consumer.group.membership import MemberInfo
 from paceline.consumer.hooks import ConsumeHooks, ConsumeMessageHook
 from paceline.consumer.offsets.group_offsets import GroupOffsets
-from paceline.consumer.offsets.start_positions import Start
-from paceline.consumer.process.assignment import GroupMember, HeldQueue, QueueOwner
+from paceline.consumer.offsets.start_positions import StartPosition
+from paceline.consumer.process.assignment import Assignment, GroupMember, HeldQueue
 from paceline.consumer.settings.push import PushSettings
 from paceline.errors import ConfigError, PacelineError, QueueNotFoundError
 from paceline.filters import ALL, Subscription, subscriptions
 from paceline.message import ReceivedMessage
-from paceline.net.client_base import Opened
+from paceline.net.client_base import Client
 from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks
 from paceline.queues import QueueKey, QueueName, has_queue
@@ -72,7 +72,7 @@ class LitePullSettings:
         return settings
 
 
-class LitePullConsumer(Opened):
+class LitePullConsumer(Client):
     """A member of a group on one event loop; `async with`, or `start` and `close`."""
 
     def __init__(
@@ -98,7 +98,7 @@ class LitePullConsumer(Opened):
         self._filters = {topic: wanted for topic, wanted in subscribed if wanted is not ALL}
         super().__init__(bootstrap)
         self.client_id = client_id or f"client-{self._cluster.random.token(8).hex()}"
-        me = Me(
+        me = MemberInfo(
             group=self.group,
             client_id=self.client_id,
             topics=self._topics,
@@ -111,7 +111,7 @@ class LitePullConsumer(Opened):
             self._cluster,
             self._links,
             group=self.group,
-            start=Start(push.start, push.consume_timestamp),
+            start=StartPosition(push.start, push.consume_timestamp),
             timeout_ms=push.close_timeout_ms,
         )
         self._assigned: AssignedMember | None = None
@@ -121,7 +121,7 @@ class LitePullConsumer(Opened):
         self._errors: deque[PacelineError] = deque()
         """Why queues could not be started, for the next polls."""
         self._is_closing = False
-        self._owner = QueueOwner(
+        self._owner = Assignment(
             self._cluster,
             self._links,
             self._offsets,

@@ -1,11 +1,11 @@
 """What consumers that fetch from queues themselves have in common."""
 
-from paceline.net.client_base import Opened
+from paceline.net.client_base import Client
 from paceline.queues import acting_groups
 from paceline.types import GroupName
 
 
-class ReadingConsumer(Opened):
+class ReadingConsumer(Client):
     """It reads from an acting master too."""
 
     @property

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Sequence
 from paceline.consumer.fetch.gaps import OnGap
 from paceline.consumer.group.allocation import Allocation, allocate_averagely
 from paceline.consumer.group.joining import clustering
-from paceline.consumer.group.membership import Me
+from paceline.consumer.group.membership import MemberInfo
 from paceline.consumer.hooks import ConsumeHooks
 from paceline.consumer.locks.queue_locks import QueueLocks
 from paceline.consumer.not_started import OnError as OnError
 from paceline.consumer.offsets.locked_offsets import LockedOffsets
-from paceline.consumer.offsets.start_positions import Start
+from paceline.consumer.offsets.start_positions import StartPosition
 from paceline.consumer.opened import ReadingConsumer
-from paceline.consumer.process.assignment import QueueOwner
+from paceline.consumer.process.assignment import Assignment
 from paceline.consumer.process.failure import SendBacker
 from paceline.consumer.process.ordered_processing import OrderedProcessing
 from paceline.consumer.push import runner
@@ -97,8 +97,8 @@ class OrderedConsumer(ReadingConsumer):
         self._locks.on_regained = self._processing.regained
         self._is_closing = False
 
-    def _describe(self) -> Me:
-        return Me(
+    def _describe(self) -> MemberInfo:
+        return MemberInfo(
             group=self.group,
             client_id=self.client_id,
             topics=self._topics,
@@ -106,16 +106,16 @@ class OrderedConsumer(ReadingConsumer):
             filters=self._filters,
         )
 
-    def _make_owner(self, on_gap: OnGap | None) -> QueueOwner:
+    def _make_owner(self, on_gap: OnGap | None) -> Assignment:
         self._offsets = LockedOffsets(
             self._locks,
             self._cluster,
             self._links,
             group=self.group,
-            start=Start(self._settings.start, self._settings.consume_timestamp),
+            start=StartPosition(self._settings.start, self._settings.consume_timestamp),
             timeout_ms=_CALLS_MS,
         )
-        return QueueOwner(
+        return Assignment(
             self._cluster,
             self._links,
             self._offsets,

@@ -15,7 +15,7 @@ from paceline.consumer.fetch.fetched import FetchedBatch, QueueFetch, Trouble
 from paceline.consumer.fetch.fetcher import FetchSession
 from paceline.consumer.fetch.replica_reads import ReplicaReads
 from paceline.consumer.fetch.segment_order import SegmentLines
-from paceline.consumer.fetch.unreadable_topics import Refusals
+from paceline.consumer.fetch.unreadable_topics import UnreadableTopics
 from paceline.consumer.opened import ReadingConsumer
 from paceline.consumer.queues.segments import SegmentBook
 from paceline.errors import (
@@ -83,7 +83,7 @@ class PullConsumer(ReadingConsumer):
         self._ready: OrderedDict[QueueKey, None] = OrderedDict()
         self._waiter: asyncio.Future[None] | None = None
         self._lines = SegmentLines(SegmentBook(lambda: self._cluster.view), self._assigned)
-        self._refusals = Refusals(self._cluster, self._reads)
+        self._refusals = UnreadableTopics(self._cluster, self._reads)
         self._refusals.on_refused = self._wake
         self._end_listening = self._cluster.watch.listen(lambda view: self._follow())
 

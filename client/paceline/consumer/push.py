@@ -13,15 +13,15 @@ from collections.abc import Iterable, Sequence
 from paceline.consumer.fetch.gaps import OnGap
 from paceline.consumer.group.allocation import Allocation, allocate_averagely
 from paceline.consumer.group.joining import broadcasting, clustering
-from paceline.consumer.group.membership import Me
+from paceline.consumer.group.membership import MemberInfo
 from paceline.consumer.group_settings import consume_timeout_s
 from paceline.consumer.hooks import ConsumeHooks
 from paceline.consumer.not_started import OnError as OnError
 from paceline.consumer.offsets.group_offsets import GroupOffsets, OffsetStore
 from paceline.consumer.offsets.local_offsets import LocalOffsets
-from paceline.consumer.offsets.start_positions import Start
+from paceline.consumer.offsets.start_positions import StartPosition
 from paceline.consumer.opened import ReadingConsumer
-from paceline.consumer.process.assignment import Join, QueueOwner
+from paceline.consumer.process.assignment import Assignment, Join
 from paceline.consumer.process.concurrent import ConcurrentProcessing, Run
 from paceline.consumer.process.failure import FailurePolicy, SendBack, SendBacker, TryHere
 from paceline.consumer.settings.push import BatchListener as BatchListener
@@ -92,7 +92,7 @@ class PushConsumer(ReadingConsumer):
             send_backer=_send_backer(self._links, self.group, self._settings),
         )
         self._offsets = self._offset_store(disk)
-        self._owner = QueueOwner(
+        self._owner = Assignment(
             self._cluster,
             self._links,
             self._offsets,
@@ -178,7 +178,7 @@ class PushConsumer(ReadingConsumer):
 
     def _offset_store(self, disk: Disk | None) -> OffsetStore:
         settings = self._settings
-        start = Start(settings.start, settings.consume_timestamp)
+        start = StartPosition(settings.start, settings.consume_timestamp)
         if not self._is_broadcasting:
             return GroupOffsets(
                 self._cluster,
@@ -204,8 +204,8 @@ class PushConsumer(ReadingConsumer):
     def _consume_timeout_s(self) -> float:
         return consume_timeout_s(self._cluster, self.group, self._settings.consume_timeout_ms)
 
-    def _describe(self) -> Me:
-        return Me(
+    def _describe(self) -> MemberInfo:
+        return MemberInfo(
             group=self.group,
             client_id=self.client_id,
             topics=self._topics,

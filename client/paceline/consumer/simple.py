@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from paceline.consumer.fetch.batch_reader import BatchReader, Range
-from paceline.consumer.group.membership import Me
+from paceline.consumer.group.membership import MemberInfo
 from paceline.consumer.hooks import ConsumeHooks
-from paceline.consumer.pop.ack_batcher import ReceiptLane, receipts_call, refusal
-from paceline.consumer.pop.lease_renewal import Renewing
+from paceline.consumer.pop.ack_batcher import AckBatcher, receipts_call, refusal
+from paceline.consumer.pop.lease_renewal import LeaseRenewal
 from paceline.consumer.pop.popped_message import Acknowledged, PoppedMessage, popped
 from paceline.consumer.process.failure import as_first_sent
 from paceline.consumer.settings.simple import WAIT_MS_MAX, SimpleSettings
@@ -29,7 +29,7 @@ from paceline.errors import (
 )
 from paceline.filters import ALL, Subscription, subscriptions
 from paceline.net.backoff import Backoff
-from paceline.net.client_base import Opened
+from paceline.net.client_base import Client
 from paceline.net.cluster import Cluster
 from paceline.net.group_links import PASSING, GroupLinks
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
@@ -66,7 +66,7 @@ class _Asking:
         """The receive has returned: it is not asked again."""
 
 
-class SimpleConsumer(Opened):
+class SimpleConsumer(Client):
     """A receiver of a consumer group on one event loop; `async with`, or `start` and `close`."""
 
     def __init__(
@@ -93,7 +93,7 @@ class SimpleConsumer(Opened):
         self._filters = {one.topic: one.filter for one in asked if one.filter != ALL}
         super().__init__(bootstrap)
         self.client_id = client_id or f"client-{self._cluster.random.token(8).hex()}"
-        me = Me(
+        me = MemberInfo(
             group=self.group,
             client_id=self.client_id,
             topics=[str(topic) for topic in self._topics],
@@ -102,12 +102,12 @@ class SimpleConsumer(Opened):
         )
         self._links = GroupLinks(self._cluster, me.introduction)
         self._reader = BatchReader(self._cluster, self._links, kept_bytes_max=_KEPT_BYTES_MAX)
-        self._lanes: dict[GroupName, ReceiptLane] = {}
+        self._lanes: dict[GroupName, AckBatcher] = {}
         self._kept: deque[_Kept] = deque()
         self._late: dict[asyncio.Task[None], _Asking] = {}
         """Asked of brokers by receives that have returned: what still comes is kept."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._renewing = Renewing(
+        self._renewing = LeaseRenewal(
             self._change, limit_ms=self._settings.auto_renew_ms_max, group=self.group
         )
         self._is_closing = False
@@ -370,11 +370,11 @@ class SimpleConsumer(Opened):
             return parse_handle(message, self.group).broker_group, message
         return message.group, message.handle
 
-    def _lane(self, group: GroupName) -> ReceiptLane:
+    def _lane(self, group: GroupName) -> AckBatcher:
         lane = self._lanes.get(group)
         if lane is None:
             timeout_ms = self._settings.call_timeout_ms
-            lane = ReceiptLane(self._links, group, self.group, timeout_ms=timeout_ms)
+            lane = AckBatcher(self._links, group, self.group, timeout_ms=timeout_ms)
             self._lanes[group] = lane
         return lane
 

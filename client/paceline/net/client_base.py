@@ -14,10 +14,10 @@ FORKED = (
     "this client was made before its process forked: its connections are the parent's; make one"
     " in each process"
 )
-_CLIENTS: "WeakSet[Opened]" = WeakSet()
+_CLIENTS: "WeakSet[Client]" = WeakSet()
 
 
-class Opened(ABC):
+class Client(ABC):
     """A client on one event loop; `async with`, or `start` and `close`."""
 
     is_of_parent = False

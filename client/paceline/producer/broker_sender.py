@@ -29,7 +29,7 @@ from paceline.producer.batch import Batch, Compression
 from paceline.producer.hooks import SendHooks
 from paceline.producer.latency import LatencyTable
 from paceline.producer.oneway import OnewayQueue
-from paceline.producer.queue_buffer import Outbox
+from paceline.producer.queue_buffer import QueueBuffer
 from paceline.queues import QueueKey
 from paceline.records.header import Kind
 from paceline.types import GroupName
@@ -38,7 +38,7 @@ from paceline.wire.stream import PRODUCE_ANSWER, STATUS_OK, ProduceAnswer
 log = logging.getLogger("paceline.client")
 
 
-class QueueOutbox(Outbox):
+class QueueOutbox(QueueBuffer):
     """An outbox with its place in the shell."""
 
     __slots__ = ("lane",)
@@ -49,7 +49,7 @@ class QueueOutbox(Outbox):
         new_producer_id: Callable[[], int],
         *,
         kind: Kind,
-        lane: "GroupLane",
+        lane: "BrokerSender",
         compression: Compression,
     ) -> None:
         super().__init__(queue, new_producer_id, kind=kind, compression=compression)
@@ -75,7 +75,7 @@ class _Attempt(NamedTuple):
     flight: _Flight
 
 
-class GroupLane:
+class BrokerSender:
     """Owned by one `Producer`; everything runs on its event loop.
 
     `on_progress(outbox)` is called after outcomes of the outbox may have become known.
@@ -89,7 +89,7 @@ class GroupLane:
         *,
         flights_max: int,
         on_progress: Callable[[QueueOutbox], None],
-        on_stuck: Callable[["GroupLane", Sequence[QueueOutbox]], None],
+        on_stuck: Callable[["BrokerSender", Sequence[QueueOutbox]], None],
         schedule_pump: Callable[[], None],
         oneway: OnewayQueue,
         latency: LatencyTable | None,

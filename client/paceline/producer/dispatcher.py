@@ -14,7 +14,7 @@ from paceline.message import Message
 from paceline.net.cluster import Cluster
 from paceline.net.introduction import introduction
 from paceline.producer.batch import Batch
-from paceline.producer.broker_sender import GroupLane, QueueOutbox
+from paceline.producer.broker_sender import BrokerSender, QueueOutbox
 from paceline.producer.hooks import SendHooks
 from paceline.producer.latency import LatencyTable
 from paceline.producer.oneway import OnewayCounts, OnewayQueue
@@ -75,7 +75,7 @@ class Dispatcher:
         )
         self._hooks = self.hooks if settings.send_hooks else None
         self._outboxes: dict[QueueKey, dict[Kind, QueueOutbox]] = {}
-        self._lanes: dict[GroupName, GroupLane] = {}
+        self._lanes: dict[GroupName, BrokerSender] = {}
         self._active: dict[QueueOutbox, None] = {}  # an ordered set: not idle
         self._is_pump_scheduled = False
         self._born_unix_ms = 0
@@ -125,10 +125,10 @@ class Dispatcher:
     def _of_all_kinds(self, outboxes: list[QueueOutbox]) -> list[QueueOutbox]:
         return [each for outbox in outboxes for each in self._outboxes[outbox.queue].values()]
 
-    def _lane(self, group: GroupName) -> GroupLane:
+    def _lane(self, group: GroupName) -> BrokerSender:
         lane = self._lanes.get(group)
         if lane is None:
-            lane = self._lanes[group] = GroupLane(
+            lane = self._lanes[group] = BrokerSender(
                 self._cluster,
                 group,
                 flights_max=self._settings.flights_max,
@@ -443,7 +443,7 @@ class Dispatcher:
         if settled:
             self._on_change()
 
-    def _on_stuck(self, lane: GroupLane, outboxes: Sequence[QueueOutbox]) -> None:
+    def _on_stuck(self, lane: BrokerSender, outboxes: Sequence[QueueOutbox]) -> None:
         """Keyless batches that certainly are not stored go to queues of a group that answers."""
 
         def is_up(group: GroupName) -> bool:

@@ -53,7 +53,7 @@ class OnewayCounts:
 
 
 class OnewayQueue:
-    """Owned by a `GroupLane`; on the producer's event loop."""
+    """Owned by a `BrokerSender`; on the producer's event loop."""
 
     def __init__(
         self,

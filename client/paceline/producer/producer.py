@@ -6,8 +6,9 @@ idempotent (R31): a batch keeps its sequence through all retries, on any master,
 once. After an error that is not `is_definite` only this producer's own retry was safe; sending the
 message again may store it twice.
 
-The way of a message: `send` -> route (topic -> queues) -> `Outbox` of its queue -> `GroupLane` of
-its broker group -> connection. Messages without room or route are parked, in order per topic.
+The way of a message: `send` -> route (topic -> queues) -> `QueueBuffer` of its queue ->
+`BrokerSender` of its broker group -> connection. Messages without room or route are parked, in
+order per topic.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from paceline.errors import (
     TopicNotFoundError,
 )
 from paceline.message import Message, ReceivedMessage
-from paceline.net.client_base import FORKED, Opened
+from paceline.net.client_base import FORKED, Client
 from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks
 from paceline.producer.batch import MESSAGE_OVERHEAD_BYTES, Batch, chunks_of
@@ -52,7 +53,7 @@ from paceline.wire.message_ids import RECALL, parse_handle
 from paceline.wire.names import check_topic_name
 
 
-class Producer(Opened):
+class Producer(Client):
     """Sends messages to topics of a cluster. Use on one event loop; `async with` or `close`."""
 
     _kind = Kind.NORMAL

@@ -39,7 +39,7 @@ JOIN_WINDOW_S = 0.5
 """How much earlier than its own deadline a message may be given up by joining an older batch."""
 
 
-class Outbox:
+class QueueBuffer:
     """All unsettled batches of one producer for one queue. See the module's text for the rules."""
 
     __slots__ = (
@@ -77,7 +77,7 @@ class Outbox:
         """The topic takes no more messages in this queue: what is left goes to the others."""
         self.is_closed = False
         """Only what is pending is sent: the rest goes on elsewhere, or must not overtake."""
-        self.successor: Outbox | None = None
+        self.successor: QueueBuffer | None = None
         """Of the next segment of the logical queue, once there is one (`remapping`)."""
         self.is_behind = False
         """Another one, of the segment before, has yet to hand on what it has."""

@@ -7,10 +7,10 @@ may yet turn out to be unsent. Segments may follow faster than answers: then the
 line, and each waits for the one before it.
 """
 
-from paceline.producer.queue_buffer import Outbox
+from paceline.producer.queue_buffer import QueueBuffer
 
 
-def lead_on(old: Outbox, new: Outbox) -> None:
+def lead_on(old: QueueBuffer, new: QueueBuffer) -> None:
     """The logical queue of `old` goes on in `new`, which is fresh."""
     assert new.is_idle
     old.is_retired = old.is_closed = True
@@ -18,7 +18,7 @@ def lead_on(old: Outbox, new: Outbox) -> None:
     new.is_closed = new.is_behind = True
 
 
-def hand_on(outbox: Outbox) -> Outbox | None:
+def hand_on(outbox: QueueBuffer) -> QueueBuffer | None:
     """Give what is left to the next segment, if all else is answered; who may send now."""
     found = None
     while (new := outbox.successor) is not None and not outbox.pending and not outbox.is_behind:

@@ -21,7 +21,7 @@ from paceline.errors import (
     PacelineError,
 )
 from paceline.message import Message
-from paceline.net.client_base import Opened
+from paceline.net.client_base import Client
 from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks
 from paceline.net.introduction import introduction
@@ -29,7 +29,7 @@ from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.producer.producer import Producer
 from paceline.producer.results import Sending, SendResult
 from paceline.producer.settings import ProducerSettings
-from paceline.producer.transaction_ends import HANDLE_KIND, EndSender
+from paceline.producer.transaction_ends import HANDLE_KIND, TransactionEndSender
 from paceline.producer.validation import is_delayed
 from paceline.records.header import Kind, parse_header
 from paceline.types import GroupName
@@ -115,7 +115,7 @@ class HalfProducer(Producer):
 class Transaction:
     """One open transaction, begun by `TransactionProducer.begin`."""
 
-    def __init__(self, half: HalfMessage, taken: SendResult, ends: EndSender) -> None:
+    def __init__(self, half: HalfMessage, taken: SendResult, ends: TransactionEndSender) -> None:
         self.half = half
         self.taken = taken
         self._ends = ends
@@ -137,7 +137,7 @@ class Transaction:
         await self._ends.end(self.transaction_id, is_commit=False)
 
 
-class TransactionProducer(Opened):
+class TransactionProducer(Client):
     """Sends messages in transactions. Use on one event loop; `async with`, or `start`, `close`."""
 
     def __init__(
@@ -160,7 +160,7 @@ class TransactionProducer(Opened):
         self._producer = HalfProducer(self._cluster, settings=self._settings)
         self.client_id = self._producer.client_id
         self._links = GroupLinks(self._cluster, self._introduction)
-        self._ends = EndSender(
+        self._ends = TransactionEndSender(
             self._links,
             timeout_ms=self._settings.delivery_timeout_ms,
             attempt_ms=self._settings.request_timeout_ms,

@@ -30,7 +30,7 @@ class _End:
     outcome: "asyncio.Future[None]"
 
 
-class EndSender:
+class TransactionEndSender:
     """Ends of one producer, for all broker groups. Used on its event loop."""
 
     def __init__(self, links: GroupLinks, *, timeout_ms: int, attempt_ms: int) -> None:

@@ -18,7 +18,7 @@ RESERVE_DIVISOR, RESERVE_MIN = 16, 32
 """Connections come and go quickly there."""
 
 
-class Standing(IntEnum):
+class ConnectionState(IntEnum):
     """Of a connection; the lower goes first."""
 
     SILENT = 0
@@ -35,7 +35,7 @@ class Connection:
     def __init__(self, owner: "Connections", source: "_Source") -> None:
         self._owner = owner
         self._source = source
-        self.standing = Standing.SILENT
+        self.standing = ConnectionState.SILENT
         self.is_open = True
         """It has its place."""
         self.is_reserved = owner.is_reserve
@@ -49,7 +49,7 @@ class Connection:
         """Where it comes from, as it counts."""
         return self._source.address
 
-    def is_now(self, standing: Standing) -> None:
+    def is_now(self, standing: ConnectionState) -> None:
         """It asks, or has been answered."""
         if self.is_open and standing is not self.standing:
             self._source.by_standing[self.standing].pop(self, None)
@@ -106,7 +106,7 @@ class Connections:
             source = self._sources[address] = _Source(address)
         connection = Connection(self, source)
         source.count += 1
-        source.by_standing[Standing.SILENT][connection] = None
+        source.by_standing[ConnectionState.SILENT][connection] = None
         self.count += 1
         return connection
 
@@ -152,11 +152,11 @@ class _Source:
 
     def oldest(self) -> Connection | None:
         """That of the lowest standing which may be closed."""
-        for standing in (Standing.SILENT, Standing.IDLE):
+        for standing in (ConnectionState.SILENT, ConnectionState.IDLE):
             while (connection := next(iter(self.by_standing[standing]), None)) is not None:
                 if connection.is_idle():
                     return connection
-                connection.is_now(Standing.BUSY)
+                connection.is_now(ConnectionState.BUSY)
         return None
 
 

@@ -28,7 +28,7 @@ from paceline.errors import (
     to_problem,
 )
 from paceline.server.byte_budget import ByteHolder, no_room
-from paceline.server.connections import Connection, Standing
+from paceline.server.connections import Connection, ConnectionState
 from paceline.server.http_origin import check_browser
 from paceline.server.turns import Dropping, Turns
 
@@ -145,7 +145,7 @@ def is_stranger(request: web.Request) -> None:
     protocol = request.protocol
     if isinstance(protocol, GuardedHandler):
         protocol.place.is_idle = lambda: True
-        protocol.place.is_now(Standing.SILENT)
+        protocol.place.is_now(ConnectionState.SILENT)
 
 
 def is_proven(request: web.Request) -> None:
@@ -284,7 +284,7 @@ class GuardedHandler(RequestHandler):
         super().data_received(data)
         if self._request_count != before:
             self._content = self._messages[-1][1]
-            self.place.is_now(Standing.BUSY)
+            self.place.is_now(ConnectionState.BUSY)
             if self._header_timer is not None:
                 self._header_timer.cancel()
                 self._header_timer = None
@@ -303,7 +303,7 @@ class GuardedHandler(RequestHandler):
         outcome = await super().finish_response(request, resp, start_time)
         if self._is_between_requests():
             self.holder.give(self.holder.held_bytes)
-            self.place.is_now(Standing.IDLE)
+            self.place.is_now(ConnectionState.IDLE)
         elif self.holder.held_bytes > READ_AHEAD_BYTES:
             self.holder.give(self.holder.held_bytes - READ_AHEAD_BYTES)
         if self._is_refused:

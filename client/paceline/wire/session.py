@@ -160,7 +160,7 @@ class Time:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandOver:
+class TransferOrder:
     """To the master of this epoch: stop intake, let all be confirmed, ask for your replacement.
 
     It answers with `StepDown`, or with `HandOverRefused`; one that does neither within a second is
@@ -232,7 +232,7 @@ class Heartbeat:
 
 
 FromController: TypeAlias = (
-    Challenge | Welcome | Refused | Leadership | ReportWanted | Time | HandOver | View | Answer
+    Challenge | Welcome | Refused | Leadership | ReportWanted | Time | TransferOrder | View | Answer
 )
 FromBroker: TypeAlias = Hello | Request | Heartbeat | HandOverRefused
 
@@ -299,7 +299,7 @@ def parse_from_controller(text: bytes | str) -> FromController:
         case "time":
             message = Time(unix_ms=fields.integer("unix_ms"))
         case "hand_over":
-            message = HandOver(
+            message = TransferOrder(
                 master_epoch=MasterEpoch(fields.integer("master_epoch", high=U32_MAX)),
                 preferred=optional_replica(fields, "preferred"),
             )
@@ -408,7 +408,7 @@ def _document(message: FromController | FromBroker) -> dict[str, Any]:
             return {"type": "report_wanted"}
         case Time():
             return {"type": "time", "unix_ms": message.unix_ms}
-        case HandOver():
+        case TransferOrder():
             return {"type": "hand_over", **asdict(message)}
         case HandOverRefused():
             return {"type": "hand_over_refused", **asdict(message)}

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from paceline.types import ReplicaId
 from paceline_controller.election.debounce import Settling
-from paceline_controller.election.election import Belief, Standing
+from paceline_controller.election.election import ReplicaHealth, ReplicaStatus
 from paceline_controller.state.commands import AppointActing, ElectMaster
 from paceline_controller.state.model import Group
 
@@ -30,7 +30,7 @@ class Appointments(Settling):
     def decide(
         self,
         group: Group,
-        beliefs: Mapping[ReplicaId, Belief],
+        beliefs: Mapping[ReplicaId, ReplicaHealth],
         *,
         term: int,
         floor_ms: int,
@@ -59,7 +59,7 @@ class Appointments(Settling):
         )
 
 
-def choose_acting(group: Group, beliefs: Mapping[ReplicaId, Belief]) -> ReplicaId | None:
+def choose_acting(group: Group, beliefs: Mapping[ReplicaId, ReplicaHealth]) -> ReplicaId | None:
     """The live replica with the smallest id that is neither member nor learner (R36).
 
     None also while the present one lives: another would begin a new lock lease for nothing. The
@@ -67,13 +67,13 @@ def choose_acting(group: Group, beliefs: Mapping[ReplicaId, Belief]) -> ReplicaI
     """
     if not group.wanted_settings.enable_slave_acting_master:
         return None
-    if group.acting is not None and beliefs[group.acting].standing is Standing.HEALTHY:
+    if group.acting is not None and beliefs[group.acting].standing is ReplicaStatus.HEALTHY:
         return None
     candidates = [
         replica.replica_id
         for replica in group.replicas.values()
         if replica.replica_id not in group.sync_state_set
         and not replica.is_learner
-        and beliefs[replica.replica_id].standing is Standing.HEALTHY
+        and beliefs[replica.replica_id].standing is ReplicaStatus.HEALTHY
     ]
     return min(candidates, default=None)

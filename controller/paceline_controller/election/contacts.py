@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId
 from paceline.wire.session import Heartbeat
-from paceline_controller.election.election import Belief, Standing
+from paceline_controller.election.election import ReplicaHealth, ReplicaStatus
 from paceline_controller.state.model import Group, Replica
 
 REPROBE_MS = 250
@@ -147,23 +147,25 @@ class Contact:
         floor_ms: int,
         now_ms: int,
         timeout_ms: int,
-    ) -> Belief:
+    ) -> ReplicaHealth:
         """Of the replica in its recorded incarnation; `others` may lead in its place."""
         is_silent = self.is_silent(floor_ms=floor_ms, now_ms=now_ms, timeout_ms=timeout_ms)
         report = self.report
         if self.incarnation != replica.incarnation:
             # Heard of a newer start that has not registered, or only of an older one.
-            return Belief(standing=Standing.SILENT if is_silent else Standing.UNKNOWN)
+            return ReplicaHealth(
+                standing=ReplicaStatus.SILENT if is_silent else ReplicaStatus.UNKNOWN
+            )
         if self.is_gone:
-            standing = Standing.GONE
+            standing = ReplicaStatus.GONE
         elif is_silent:
-            standing = Standing.SILENT
+            standing = ReplicaStatus.SILENT
         elif report is None:
-            standing = Standing.UNKNOWN
+            standing = ReplicaStatus.UNKNOWN
         else:
             is_well = report.is_healthy and not self.is_outdone(others)
-            standing = Standing.HEALTHY if is_well else Standing.UNHEALTHY
-        return Belief(
+            standing = ReplicaStatus.HEALTHY if is_well else ReplicaStatus.UNHEALTHY
+        return ReplicaHealth(
             standing=standing,
             end=report.end if report is not None else 0,
             last_epoch=report.last_epoch if report is not None else MasterEpoch(0),

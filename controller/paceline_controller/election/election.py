@@ -13,7 +13,7 @@ from paceline_controller.state.commands import ElectMaster
 from paceline_controller.state.model import MEMBERS_AFTER_SUSPICION_MIN, Group, Replica
 
 
-class Standing(Enum):
+class ReplicaStatus(Enum):
     """What the leader believes of one replica, in its recorded incarnation."""
 
     HEALTHY = "healthy"
@@ -28,10 +28,10 @@ class Standing(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Belief:
+class ReplicaHealth:
     """A replica as the leader sees it."""
 
-    standing: Standing
+    standing: ReplicaStatus
     end: int = 0
     """End of its log as its present incarnation reported (R16)."""
     last_epoch: MasterEpoch = MasterEpoch(0)
@@ -51,12 +51,12 @@ class NoElection:
     """Every member was looked at, and none can lead: who is silent may be dead."""
 
 
-_LEAVE_ORDER = (Standing.GONE, Standing.SILENT, Standing.UNHEALTHY)
+_LEAVE_ORDER = (ReplicaStatus.GONE, ReplicaStatus.SILENT, ReplicaStatus.UNHEALTHY)
 
 
 def choose(
     group: Group,
-    beliefs: Mapping[ReplicaId, Belief],
+    beliefs: Mapping[ReplicaId, ReplicaHealth],
     *,
     term: int,
     reason: str,
@@ -72,13 +72,13 @@ def choose(
     """
     members = group.members()
     standings = {member: beliefs[member].standing for member in members}
-    if Standing.UNKNOWN in standings.values():
+    if ReplicaStatus.UNKNOWN in standings.values():
         return NoElection(reason="members have not reported yet")
     candidates = [
         member
         for member in members
         if member != leaving
-        and standings[member] is Standing.HEALTHY
+        and standings[member] is ReplicaStatus.HEALTHY
         and _is_electable(group, beliefs, member)
     ]
     if not candidates:
@@ -104,7 +104,7 @@ def choose(
 
 def _to_leave_out(
     group: Group,
-    standings: Mapping[ReplicaId, Standing],
+    standings: Mapping[ReplicaId, ReplicaStatus],
     *,
     winner: ReplicaId,
     leaving: ReplicaId | None,
@@ -133,17 +133,19 @@ def _to_leave_out(
 
 def _cause(
     group: Group,
-    standings: Mapping[ReplicaId, Standing],
+    standings: Mapping[ReplicaId, ReplicaStatus],
     member: ReplicaId,
     leaving: ReplicaId | None,
 ) -> str:
     """Why it is left out of the new set, for the history."""
-    if standings[member] is not Standing.HEALTHY:
+    if standings[member] is not ReplicaStatus.HEALTHY:
         return standings[member].value
     return "leaving" if member == leaving else "suspect"
 
 
-def _is_electable(group: Group, beliefs: Mapping[ReplicaId, Belief], member: ReplicaId) -> bool:
+def _is_electable(
+    group: Group, beliefs: Mapping[ReplicaId, ReplicaHealth], member: ReplicaId
+) -> bool:
     replica = group.replicas[member]
     if replica.is_lost or replica.is_learner:
         return False
@@ -155,7 +157,9 @@ def _is_electable(group: Group, beliefs: Mapping[ReplicaId, Belief], member: Rep
     return beliefs[member].end >= group.confirm_floor
 
 
-def _is_suspect_safe(group: Group, beliefs: Mapping[ReplicaId, Belief], suspect: ReplicaId) -> bool:
+def _is_suspect_safe(
+    group: Group, beliefs: Mapping[ReplicaId, ReplicaHealth], suspect: ReplicaId
+) -> bool:
     """Whether nobody has what it may have cut: also one that is ill or leaves may come back (R23).
 
     What it has cut may be left only on a replica that was removed from the set.
@@ -168,7 +172,7 @@ def _is_suspect_safe(group: Group, beliefs: Mapping[ReplicaId, Belief], suspect:
 
 
 def _have_all_reported(
-    group: Group, beliefs: Mapping[ReplicaId, Belief], *, since: ReplicaId
+    group: Group, beliefs: Mapping[ReplicaId, ReplicaHealth], *, since: ReplicaId
 ) -> bool:
     """Whether every member is there and has reported since that replica's present start (R23).
 
@@ -176,7 +180,7 @@ def _have_all_reported(
     had confirmed. A member that knows of the new start gets nothing from the old one any more.
     """
     return all(
-        beliefs[member].standing in (Standing.HEALTHY, Standing.UNHEALTHY)
+        beliefs[member].standing in (ReplicaStatus.HEALTHY, ReplicaStatus.UNHEALTHY)
         and beliefs[member].view_version >= group.replicas[since].view_version
         for member in group.sync_state_set
     )
@@ -184,7 +188,7 @@ def _have_all_reported(
 
 def _rank(
     group: Group,
-    beliefs: Mapping[ReplicaId, Belief],
+    beliefs: Mapping[ReplicaId, ReplicaHealth],
     member: ReplicaId,
     preferred: ReplicaId | None,
 ) -> tuple[bool, tuple[int, int], int, bool, int, tuple[int, int], int]:
@@ -209,7 +213,7 @@ def _rank(
 
 
 def choose_first(
-    group: Group, beliefs: Mapping[ReplicaId, Belief], *, term: int, has_waited: bool
+    group: Group, beliefs: Mapping[ReplicaId, ReplicaHealth], *, term: int, has_waited: bool
 ) -> ElectMaster | NoElection:
     """The first election of a group: all of its empty stores begin as members (R18).
 
@@ -223,7 +227,7 @@ def choose_first(
         for replica in group.replicas.values()
         if replica.is_empty
         and not replica.is_learner
-        and beliefs[replica.replica_id].standing is Standing.HEALTHY
+        and beliefs[replica.replica_id].standing is ReplicaStatus.HEALTHY
     ]
     begin.sort(key=lambda replica: replica.replica_id)
     is_complete = len(begin) >= settings.total_replicas
@@ -252,14 +256,14 @@ def _first_rank(replica: Replica) -> tuple[int, ReplicaId]:
 
 
 def preferred_member(
-    group: Group, beliefs: Mapping[ReplicaId, Belief], *, than: ReplicaId
+    group: Group, beliefs: Mapping[ReplicaId, ReplicaHealth], *, than: ReplicaId
 ) -> ReplicaId | None:
     """The healthy member whose operator prefers it to the master `than`, if there is one (R17)."""
     least = group.replicas[than].election_priority
     better = [
         (group.replicas[member].election_priority, member)
         for member in group.sync_state_set
-        if beliefs[member].standing is Standing.HEALTHY
+        if beliefs[member].standing is ReplicaStatus.HEALTHY
         and beliefs[member].failures_count == 0
         and not group.replicas[member].is_suspect
         and group.replicas[member].election_priority < least
@@ -268,13 +272,13 @@ def preferred_member(
 
 
 def choose_unclean(
-    group: Group, beliefs: Mapping[ReplicaId, Belief], winner: ReplicaId, *, term: int
+    group: Group, beliefs: Mapping[ReplicaId, ReplicaHealth], winner: ReplicaId, *, term: int
 ) -> ElectMaster | NoElection:
     """What an operator orders who accepts the loss: `winner` alone is the new set (R21)."""
     replica = group.replicas.get(winner)
     if replica is None or replica.is_learner:
         return NoElection(reason=f"{group.group} has no electable replica {winner}")
-    if beliefs[winner].standing is not Standing.HEALTHY:
+    if beliefs[winner].standing is not ReplicaStatus.HEALTHY:
         return NoElection(reason=f"replica {winner} is {beliefs[winner].standing.value}")
     return ElectMaster(
         group=group.group,

@@ -30,9 +30,9 @@ from paceline_controller.election.contacts import (
     is_expected,
 )
 from paceline_controller.election.election import (
-    Belief,
     NoElection,
-    Standing,
+    ReplicaHealth,
+    ReplicaStatus,
     choose,
     choose_first,
     choose_unclean,
@@ -119,7 +119,7 @@ class Liveness:
             self._look(self._groups().values(), ready, now_ms)
         return ready
 
-    def belief(self, group: Group, replica_id: ReplicaId, now_ms: int) -> Belief:
+    def belief(self, group: Group, replica_id: ReplicaId, now_ms: int) -> ReplicaHealth:
         """What this controller believes of a replica (on a follower: a hint)."""
         replica = group.replicas[replica_id]
         contact = self._contact(ReplicaKey(group.group, replica_id), replica.incarnation, now_ms)
@@ -164,7 +164,7 @@ class Liveness:
         beliefs = self._beliefs(group, now_ms)
         if preferred is not None and (
             preferred not in group.sync_state_set
-            or beliefs[preferred].standing is not Standing.HEALTHY
+            or beliefs[preferred].standing is not ReplicaStatus.HEALTHY
         ):
             return NoElection(reason=f"replica {preferred} is not a healthy member")
         return choose(
@@ -381,7 +381,7 @@ class Liveness:
         self,
         group: Group,
         watch: GroupWatch,
-        beliefs: Mapping[ReplicaId, Belief],
+        beliefs: Mapping[ReplicaId, ReplicaHealth],
         now_ms: int,
     ) -> str | None:
         """Why the group needs an election; None: it does not."""
@@ -389,11 +389,11 @@ class Liveness:
             return "no_master"
         standing = beliefs[group.master].standing
         contact = self._contacts[ReplicaKey(group.group, group.master)]
-        if standing is Standing.SILENT and not contact.is_denied(now_ms=now_ms):
+        if standing is ReplicaStatus.SILENT and not contact.is_denied(now_ms=now_ms):
             return None  # the other controllers have yet to say whether they hear it
-        if standing in (Standing.GONE, Standing.SILENT, Standing.UNHEALTHY):
-            return "dead" if standing is Standing.GONE else str(standing.value)
-        if standing is Standing.UNKNOWN:
+        if standing in (ReplicaStatus.GONE, ReplicaStatus.SILENT, ReplicaStatus.UNHEALTHY):
+            return "dead" if standing is ReplicaStatus.GONE else str(standing.value)
+        if standing is ReplicaStatus.UNKNOWN:
             return None
         failure = self._why_it_fails(group, watch, now_ms)
         if failure is not None:
@@ -470,7 +470,7 @@ class Liveness:
         report = self._contacts[key].report
         assert report is not None, key  # its standing is HEALTHY
         well_count = sum(
-            self.belief(group, member, now_ms).standing is Standing.HEALTHY
+            self.belief(group, member, now_ms).standing is ReplicaStatus.HEALTHY
             for member in group.sync_state_set
         )
         is_enough = well_count >= max(group.settings.required_in_sync_replicas, 2)
@@ -505,5 +505,5 @@ class Liveness:
             watch.confirm = -1
         return watch
 
-    def _beliefs(self, group: Group, now_ms: int) -> dict[ReplicaId, Belief]:
+    def _beliefs(self, group: Group, now_ms: int) -> dict[ReplicaId, ReplicaHealth]:
         return {replica: self.belief(group, replica, now_ms) for replica in group.replicas}

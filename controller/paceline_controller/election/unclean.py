@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from paceline.types import ReplicaId
 from paceline_controller.election.debounce import Settling
-from paceline_controller.election.election import Belief, Standing, choose_unclean
+from paceline_controller.election.election import ReplicaHealth, ReplicaStatus, choose_unclean
 from paceline_controller.state.commands import ElectMaster
 from paceline_controller.state.model import Group, Replica
 
@@ -24,7 +24,7 @@ class UncleanElections(Settling):
     def decide(
         self,
         group: Group,
-        beliefs: Mapping[ReplicaId, Belief],
+        beliefs: Mapping[ReplicaId, ReplicaHealth],
         *,
         term: int,
         floor_ms: int,
@@ -44,7 +44,7 @@ class UncleanElections(Settling):
         return choice if isinstance(choice, ElectMaster) else None
 
 
-def choose_other(group: Group, beliefs: Mapping[ReplicaId, Belief]) -> ReplicaId | None:
+def choose_other(group: Group, beliefs: Mapping[ReplicaId, ReplicaHealth]) -> ReplicaId | None:
     """The healthy replica whose log came furthest, if the group wants it and no member is there.
 
     A member that is there but ill may get well; one that is known to lack records, or a suspect
@@ -57,21 +57,23 @@ def choose_other(group: Group, beliefs: Mapping[ReplicaId, Belief]) -> ReplicaId
     if not group.wanted_settings.enable_elect_unclean_master or _awaits_the_named(group):
         return None
     for member in group.sync_state_set:
-        is_there = beliefs[member].standing in (Standing.HEALTHY, Standing.UNHEALTHY)
+        is_there = beliefs[member].standing in (ReplicaStatus.HEALTHY, ReplicaStatus.UNHEALTHY)
         replica = group.replicas[member]
         if is_there and not (replica.is_lost or replica.is_suspect):
             return None
     candidates = [
         replica
         for replica in group.replicas.values()
-        if not replica.is_learner and beliefs[replica.replica_id].standing is Standing.HEALTHY
+        if not replica.is_learner and beliefs[replica.replica_id].standing is ReplicaStatus.HEALTHY
     ]
     if not candidates:
         return None
     return min(candidates, key=lambda replica: _rank(replica, beliefs)).replica_id
 
 
-def _rank(replica: Replica, beliefs: Mapping[ReplicaId, Belief]) -> tuple[int, int, int, ReplicaId]:
+def _rank(
+    replica: Replica, beliefs: Mapping[ReplicaId, ReplicaHealth]
+) -> tuple[int, int, int, ReplicaId]:
     """What orders the candidates: the least is elected."""
     belief = beliefs[replica.replica_id]
     return -belief.last_epoch, -belief.end, replica.election_priority, replica.replica_id

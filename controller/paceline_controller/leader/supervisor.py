@@ -17,7 +17,7 @@ from paceline.wire.once import Once
 from paceline.wire.session import Heartbeat, StepDown
 from paceline_controller.election.acting import Proposal
 from paceline_controller.election.contacts import ConnectionId, Inquiry, ProbeTarget, ReplicaKey
-from paceline_controller.election.election import NoElection, Standing
+from paceline_controller.election.election import NoElection, ReplicaStatus
 from paceline_controller.election.liveness import TICK_MS, Liveness
 from paceline_controller.election.liveness_events import (
     ElectionFinished,
@@ -49,7 +49,7 @@ LEAD_RETRY_MS = 50
 REPORTS_WAIT_MS = 200
 """A round trip to every broker, on a busy machine; a refused transfer costs this much."""
 REPORTS_LOOK_MS = 2
-_ABSENT = (Standing.GONE, Standing.SILENT)
+_ABSENT = (ReplicaStatus.GONE, ReplicaStatus.SILENT)
 
 
 class Supervisor:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.types import GroupName, MasterEpoch, ReplicaId
-from paceline.wire.session import HandOver, HandOverRefused, encode
+from paceline.wire.session import HandOverRefused, TransferOrder, encode
 from paceline_controller.sessions.hub import Hub
 from paceline_controller.state import Machine
 from paceline_controller.state.model import Group
@@ -43,7 +43,7 @@ class Transfers:
             return None
         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting[group.group] = (group.master_epoch, done)
-        session.send(encode(HandOver(master_epoch=group.master_epoch, preferred=preferred)))
+        session.send(encode(TransferOrder(master_epoch=group.master_epoch, preferred=preferred)))
         try:
             async with asyncio.timeout(WORD_MS_MAX / 1000):
                 return await done

@@ -19,7 +19,7 @@ from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView, GroupView, ReplicaView
 from paceline_broker.config import BrokerConfig
 from paceline_broker.replication.master.server import ReplicationServer
-from paceline_broker.role.context import Surroundings
+from paceline_broker.role.context import RoleContext
 from paceline_broker.role.duties import register
 from paceline_broker.role.mastership import Mastership
 from paceline_broker.role.role import BrokerRole
@@ -76,7 +76,7 @@ class Broker:
             replication_listen=Address("127.0.0.1", 0),
         )
         self.role = BrokerRole(
-            Surroundings(
+            RoleContext(
                 config=self.config,
                 secret=SECRET,
                 store=self.store,

@@ -8,7 +8,7 @@ from tests.support.broker.brokers import CLUSTER, DATA, GROUP, Broker, eventuall
 from paceline.platform.runtime import ManualClock, SystemClock
 from paceline.types import TopicId, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
-from paceline_broker.controllers.clock_skew import Clocks
+from paceline_broker.controllers.clock_skew import ClockSkew
 from paceline_broker.retention.cleaner import Cleaner
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
@@ -24,7 +24,7 @@ class Bench:
         self.broker = broker
         self.store, self.role, self.log = broker.store, broker.role, broker.store.log
         self.clock = ManualClock(unix_ms=SystemClock().unix_ms() + HOUR_MS)
-        self.clocks = Clocks(controllers_count=1, skew_ms_max=5000)
+        self.clocks = ClockSkew(controllers_count=1, skew_ms_max=5000)
         self.config = replace(
             broker.config, segment_size_bytes=64 * 1024, disk_free_bytes_enough=1 << 60, **settings
         )

@@ -137,7 +137,7 @@ class TalkingBroker:
         self.end = 0
         self.is_silent = False
         self.leaderships: list[wire.Leadership] = []
-        self.orders: list[wire.HandOver] = []
+        self.orders: list[wire.TransferOrder] = []
         self.answers_orders = True
         self.sockets: list[aiohttp.ClientWebSocketResponse] = []
         self.answers: dict[int, asyncio.Future[wire.Answer]] = {}
@@ -244,7 +244,7 @@ class TalkingBroker:
             if not session.closed:
                 await session.send_str(text)
 
-    async def _step_down(self, order: wire.HandOver) -> None:
+    async def _step_down(self, order: wire.TransferOrder) -> None:
         assert self.replica_id is not None
         await self.command(
             wire.StepDown(
@@ -303,7 +303,7 @@ class TalkingBroker:
                     self.answers.pop(answer.id).set_result(answer)
                 case wire.Leadership() as leadership:
                     self.leaderships.append(leadership)
-                case wire.HandOver() as order:
+                case wire.TransferOrder() as order:
                     self.orders.append(order)
                     if self.answers_orders:
                         self._tasks.append(spawn(self._step_down(order), name="step_down"))

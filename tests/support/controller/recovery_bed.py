@@ -7,7 +7,7 @@ from tests.support.controller.builders import G1, SETTINGS, Driver, reason, regi
 
 from paceline.types import Incarnation, MasterEpoch, ReplicaId
 from paceline.wire.session_commands import PresentedTopic, PresentStore
-from paceline_controller.election.election import Belief, Standing, choose
+from paceline_controller.election.election import ReplicaHealth, ReplicaStatus, choose
 from paceline_controller.state.commands import ElectMaster
 from paceline_controller.state.operator_commands import RecoverGroup
 
@@ -88,9 +88,11 @@ def old_registration(number: int, **changes: Any) -> Any:
     return replace(registration(number, **arguments), cluster_id=cluster_id)
 
 
-def beliefs(driver: Driver) -> dict[ReplicaId, Belief]:
+def beliefs(driver: Driver) -> dict[ReplicaId, ReplicaHealth]:
     """All are well, and have told their newest news."""
     return {
-        replica.replica_id: Belief(standing=Standing.HEALTHY, end=replica.end, view_version=2**60)
+        replica.replica_id: ReplicaHealth(
+            standing=ReplicaStatus.HEALTHY, end=replica.end, view_version=2**60
+        )
         for replica in driver.group.replicas.values()
     }

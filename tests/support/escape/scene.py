@@ -21,7 +21,7 @@ from paceline_broker.escape.bridge import Bridge
 from paceline_broker.escape.connection import EscapeConnection, Sender
 from paceline_broker.escape.notes_file import NotesFile
 from paceline_broker.escape.session import EscapeSession
-from paceline_broker.escape.telling import Telling
+from paceline_broker.escape.telling import SentReporter
 from paceline_broker.ports import Acting, Identity
 from paceline_broker.replication.handshake import Hello
 from paceline_broker.replication.master.server import ReplicationServer
@@ -92,7 +92,7 @@ class Scene:
             connect=self.connect,
         )
         self.returned = Returned(self.here)
-        self.telling = Telling(
+        self.telling = SentReporter(
             self.returned, self.bridge, self.kept, self.here.service.intake, self.connect
         )
 

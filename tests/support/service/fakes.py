@@ -31,7 +31,7 @@ from paceline.wire.topic_commands import EnsureConsumerGroup
 from paceline.wire.topics import MIXED
 from paceline_broker.acting.offsets_file import OffsetsFile
 from paceline_broker.appender import Appender
-from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.log.repair import first_bad
 from paceline_broker.ports import Confirmed, Identity, RoleState, no_writer
 from paceline_broker.projections.projections import Projections, epoch_start_document
@@ -351,7 +351,7 @@ class Bench:
         self.disk = MemoryDisk()
         self.disk.make_folder("/data")
         self.kept = OffsetsFile(self.disk, "/data")
-        self.trust = Trust.AGREES
+        self.trust = ClockTrust.AGREES
         self.told_unix_ms: int | None = None
         settings.setdefault("auto_create_topic_enable", False)
         self.service = Service(

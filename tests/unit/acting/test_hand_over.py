@@ -19,7 +19,7 @@ from paceline_broker.acting.offsets_file import OffsetsFile
 from paceline_broker.ports import Acting
 from paceline_broker.projections.locks import Token
 from paceline_broker.projections.offsets import CommitEntry
-from paceline_broker.role.acting_handover import HandOver
+from paceline_broker.role.acting_handover import ActingHandover
 from paceline_broker.server.http import BrokerHttp
 
 KEY = 1 << 16
@@ -51,7 +51,7 @@ class Scene:
         self.disk.make_folder("/data")
         self.kept = OffsetsFile(self.disk, "/data")
         self.role = Successor(port)
-        self.hand_over = HandOver(self.role, self.kept, http, ManualClock())
+        self.hand_over = ActingHandover(self.role, self.kept, http, ManualClock())
 
     def keep(
         self, offset: int, *, generation: int = 0, token: Token | None = None, group_id: int = 0

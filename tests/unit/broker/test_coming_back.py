@@ -74,7 +74,7 @@ async def test_who_confirmed_what_its_master_lacks_sets_it_aside_once_it_is_no_m
         await _lead_alone(master, epoch=1, bodies=BODIES)
         tell(_a_pair(master, replica, members={1, 2}, set_epoch=6), 6, master, replica)
 
-        await eventually(lambda: replica.role.standstill.reason is not None)
+        await eventually(lambda: replica.role.exclusion.reason is not None)
         await pause(50)
         assert not replica.role.is_healthy()
         assert _content(replica) == old, "R16: a member stands still"
@@ -101,7 +101,7 @@ async def test_who_becomes_a_member_again_while_it_leaves_its_role_sets_nothing_
     async with master.running(), replica.running():
         await _lead_alone(master, epoch=1, bodies=BODIES)
         tell(_a_pair(master, replica, members={1, 2}, set_epoch=6), 6, master, replica)
-        await eventually(lambda: replica.role.standstill.reason is not None)
+        await eventually(lambda: replica.role.exclusion.reason is not None)
 
         async def leave_slowly(reason: str) -> None:
             await leave(reason)
@@ -114,7 +114,7 @@ async def test_who_becomes_a_member_again_while_it_leaves_its_role_sets_nothing_
         await pause(50)
 
         assert _content(replica) == old
-        assert replica.role.standstill.reason is not None
+        assert replica.role.exclusion.reason is not None
 
 
 async def test_a_master_that_was_a_stale_copy_follows_its_successor() -> None:
@@ -129,7 +129,7 @@ async def test_a_master_that_was_a_stale_copy_follows_its_successor() -> None:
         await eventually(lambda: stale.role.epoch == 5)
         await pause(50)
         assert stale.role.state is RoleState.FENCED
-        assert stale.role.standstill.reason is not None, "a member: the operator decides"
+        assert stale.role.exclusion.reason is not None, "a member: the operator decides"
 
         tell(_a_pair(master, stale, members={1}, set_epoch=7), 7, master, stale)
 
@@ -147,7 +147,7 @@ async def test_a_failed_disk_never_comes_back_by_itself() -> None:
         await eventually(lambda: bool(replica.role.status()["is_connected"]))
         replica.disk.fail_next("sync")
         master.send()
-        await eventually(lambda: replica.role.standstill.reason is not None)
+        await eventually(lambda: replica.role.exclusion.reason is not None)
 
         replica.role.replica_stopped("it also parted")
         tell(_a_pair(master, replica, members={1}, set_epoch=7), 7, master, replica)
@@ -237,7 +237,7 @@ async def test_a_member_keeps_what_is_beyond_repair() -> None:
     async with a_master_above_0() as bench, replica.running():
         group = a_group(bench.broker, replica, minimum=1, sync_state_set=frozenset({1, 2}))
         tell(group, 2, replica)
-        await eventually(lambda: replica.role.standstill.reason is not None)
+        await eventually(lambda: replica.role.exclusion.reason is not None)
         tell(group, 3, replica)
         await pause(50)
 

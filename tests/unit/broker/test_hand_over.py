@@ -15,13 +15,13 @@ class Ordered:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.hand_overs = broker.role.hand_overs
+        self.handover = broker.role.handover
         self.replies: list[wire.FromBroker] = []
 
     def order(self, epoch: int, *, preferred: int | None = None) -> None:
         to = None if preferred is None else ReplicaId(preferred)
-        message = wire.HandOver(master_epoch=MasterEpoch(epoch), preferred=to)
-        self.hand_overs.ordered(message, lambda text: self.replies.append(read(text)))
+        message = wire.TransferOrder(master_epoch=MasterEpoch(epoch), preferred=to)
+        self.handover.ordered(message, lambda text: self.replies.append(read(text)))
 
     @property
     def asked(self) -> list[wire.StepDown]:
@@ -61,7 +61,7 @@ async def test_an_ordered_master_drains_and_asks_for_the_member_that_is_named() 
         assert master.asked[0].confirm == broker.mastership.end
         assert not master.is_taking  # until it learns of its successor
         assert master.replies == []
-        await master.hand_overs.stop()
+        await master.handover.stop()
 
 
 async def test_a_definite_refusal_resumes_intake_and_is_told() -> None:
@@ -122,7 +122,7 @@ async def test_a_stop_asks_once_more_and_never_resumes() -> None:
         await eventually(lambda: len(broker.mastership.term.sync_state_set) == 2)
         broker.controllers.result = {"ok": False, "reason": "NO_ELECTION", "detail": "nobody"}
 
-        await master.hand_overs.before_stop(timeout_ms=1000)
+        await master.handover.before_stop(timeout_ms=1000)
 
         assert len(master.asked) == 1
         assert not master.is_taking

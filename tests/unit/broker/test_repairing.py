@@ -14,7 +14,7 @@ from paceline.records.header import HEADER_BYTES
 from paceline.types import PhysicalOffset
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log.layout import segment_name
-from paceline_broker.metrics.integrity import register_care
+from paceline_broker.metrics.integrity import register_repairs
 from paceline_broker.ports import RoleState
 from paceline_broker.projections.projections import Projections, needs_payload
 
@@ -58,9 +58,9 @@ async def test_a_flip_found_by_the_scrubber_of_a_replica_is_mended_from_its_mast
         good, position = _content(log), _positions(log)[5]
         _flip(replica, position)
 
-        replica.role.care.scrubber.look_at(position)
+        replica.role.repairer.scrubber.look_at(position)
 
-        await eventually(lambda: replica.role.care.repaired_count == 1)
+        await eventually(lambda: replica.role.repairer.repaired_count == 1)
         assert _content(log) == good
         await eventually(lambda: bool(replica.role.status()["is_connected"]))
         assert replica.role.is_healthy()
@@ -80,7 +80,7 @@ async def test_a_flip_found_by_the_scrubber_of_a_replica_is_mended_from_its_mast
 
 def _figures(broker: Broker) -> dict[str, float]:
     metrics = Metrics(cluster="c", node_type="broker", node_id="b")
-    register_care(metrics, broker.role.care)
+    register_repairs(metrics, broker.role.repairer)
     families = text_string_to_metric_families(metrics.exposition()[0].decode())
     return {sample.name: sample.value for family in families for sample in family.samples}
 
@@ -93,8 +93,8 @@ async def test_a_damaged_replica_acknowledges_nothing_and_is_read_by_nobody_ther
         _flip(replica, position)
         await master.server.stop()  # nobody mends it
 
-        replica.role.care.damaged(position, "a test says so")
-        replica.role.care.damaged(position, "and another reader")
+        replica.role.repairer.damaged(position, "a test says so")
+        replica.role.repairer.damaged(position, "and another reader")
 
         figures = _figures(replica)
         assert figures["paceline_log_is_damaged"] == 1
@@ -121,14 +121,14 @@ async def test_a_member_that_is_mended_after_all_goes_on() -> None:
         position = _positions(replica.store.log)[5]
         _flip(replica, position)
 
-        replica.role.care.damaged(position, "a test says so")
+        replica.role.repairer.damaged(position, "a test says so")
         replica.role.log_beyond_repair("its master says that it is deleted")
         assert not replica.role.is_healthy()
 
-        await eventually(lambda: replica.role.care.repaired_count == 1)
+        await eventually(lambda: replica.role.repairer.repaired_count == 1)
         await eventually(lambda: bool(replica.role.status()["is_connected"]))
         assert replica.role.is_healthy()
-        assert replica.role.standstill.reason is None
+        assert replica.role.exclusion.reason is None
         end = master.send(b"after")
         await eventually(lambda: replica.store.log.confirm == end)
 
@@ -141,7 +141,7 @@ async def test_a_damaged_replica_that_is_elected_does_not_lead() -> None:
         position = _positions(replica.store.log)[5]
         _flip(replica, position)
         await master.server.stop()
-        replica.role.care.damaged(position, "a test says so")
+        replica.role.repairer.damaged(position, "a test says so")
 
         tell(a_group(master, replica, epoch=4, master=2, sync_state_set=BOTH), 2, replica)
 
@@ -157,13 +157,13 @@ async def test_a_master_that_finds_damage_steps_down_and_is_mended_by_its_succes
         good, position = _content(master.store.log), _positions(master.store.log)[5]
         _flip(master, position)
 
-        master.role.care.scrubber.look_at(position)
+        master.role.repairer.scrubber.look_at(position)
 
         await eventually(lambda: any(r.kind == "step_down" for r in master.controllers.requests))
         assert not master.role.is_healthy()
         pair = a_group(master, replica, epoch=4, master=2, sync_state_set=BOTH)
         tell(pair, 2, replica, master)
-        await eventually(lambda: master.role.care.repaired_count == 1)
+        await eventually(lambda: master.role.repairer.repaired_count == 1)
         await eventually(lambda: master.role.state is RoleState.REPLICA)
         assert _content(master.store.log)[: len(good)] == good
         await eventually(lambda: master.store.log.confirm == replica.store.log.end)
@@ -177,7 +177,7 @@ async def test_a_master_whom_nobody_replaces_fences_itself_with_its_damage() -> 
         _flip(master, position)
         master.controllers.result = {"ok": False, "reason": "NO_CANDIDATE"}
 
-        master.role.care.scrubber.look_at(position)
+        master.role.repairer.scrubber.look_at(position)
 
         await eventually(lambda: master.role.state is RoleState.FENCED)
         assert master.role.mastership is None
@@ -198,10 +198,12 @@ async def test_two_damaged_members_without_a_master_mend_each_other() -> None:
         tell(vacant, 2, one, two)
         await eventually(lambda: one.role.mastership is None)
 
-        one.role.care.scrubber.look_at(positions[5])
-        two.role.care.scrubber.look_at(positions[20])
+        one.role.repairer.scrubber.look_at(positions[5])
+        two.role.repairer.scrubber.look_at(positions[20])
 
-        await eventually(lambda: one.role.care.repaired_count + two.role.care.repaired_count == 2)
+        await eventually(
+            lambda: one.role.repairer.repaired_count + two.role.repairer.repaired_count == 2
+        )
         assert _content(one.store.log) == _content(two.store.log) == good
         assert one.role.is_healthy()
         assert two.role.is_healthy()
@@ -215,13 +217,13 @@ async def test_what_is_damaged_on_both_sides_is_never_served_and_stays_damaged()
         _flip(master, position, byte=100)
         _flip(replica, position, byte=120)
 
-        replica.role.care.scrubber.look_at(position)
+        replica.role.repairer.scrubber.look_at(position)
 
         # Asked for its bytes, the master finds its own damage.
         await eventually(lambda: master.store.log.damage is not None)
         await eventually(lambda: master.role.mastership is None)
         for broker in (master, replica):
-            assert broker.role.care.repaired_count == 0
+            assert broker.role.repairer.repaired_count == 0
             assert not broker.role.is_healthy()
             assert broker.role.reader.is_damaged(position, PhysicalOffset(position + 1))
             status = broker.role.status()["care"]["damage"]
@@ -290,7 +292,7 @@ async def test_a_replica_that_starts_damaged_is_mended_and_follows(
 
             await eventually(lambda: again.store.log.confirm == master.store.log.end)
             assert again.role.is_healthy()
-            assert again.role.care.repaired_count == (1 if is_hurt else 0)
+            assert again.role.repairer.repaired_count == (1 if is_hurt else 0)
             assert _content(again.store.log) == _content(master.store.log)
             assert again.role.projections.snapshot() == master.role.projections.snapshot()
             await eventually(lambda: again.role.reader.is_readable)
@@ -326,7 +328,7 @@ async def test_damage_that_only_the_fold_comes_across_at_a_start_is_mended(place
             assert again.store.is_suspect
             tell(a_group(master, again, sync_state_set=BOTH), 2, master, again)
 
-            await eventually(lambda: again.role.care.repaired_count == 1)
+            await eventually(lambda: again.role.repairer.repaired_count == 1)
             await eventually(lambda: again.store.log.confirm == master.store.log.end)
             assert _content(again.store.log) == _content(master.store.log)
             assert again.role.projections.snapshot() == master.role.projections.snapshot()
@@ -353,7 +355,7 @@ async def test_a_record_of_a_later_version_is_no_damage_and_stops_the_start(
 
 async def test_the_scrubber_finds_damage_by_itself_and_replaces_small_files() -> None:
     master, replica = Broker(1), Broker(2)
-    replica.role.care.scrubber._interval_ms = 50
+    replica.role.repairer.scrubber._interval_ms = 50
     async with master.running(), replica.running():
         await _fill(master, replica)
         replica.store.log.save_checkpoint()
@@ -363,11 +365,11 @@ async def test_the_scrubber_finds_damage_by_itself_and_replaces_small_files() ->
         _flip(replica, _positions(log)[3])
         replica.disk.unlink(log._segments._segments[1].path)
 
-        await eventually(lambda: replica.role.care.repaired_count >= 1)
+        await eventually(lambda: replica.role.repairer.repaired_count >= 1)
         await eventually(lambda: replica.role.is_healthy())
         assert _content(log) == _content(master.store.log)
-        await eventually(lambda: replica.role.care.scrubber.counts.side_files >= 3)
-        counts = replica.role.care.scrubber.counts
+        await eventually(lambda: replica.role.repairer.scrubber.counts.side_files >= 3)
+        counts = replica.role.repairer.scrubber.counts
         passes = counts.passes
         await eventually(lambda: counts.passes > passes)
     replica.store.close(clean=True)
@@ -431,7 +433,7 @@ async def test_what_this_member_knows_as_confirmed_comes_from_a_master_that_does
     replica.disk.flip_bit(first.path, positions[30] - first.first + 100)
 
     elected, damaged = Broker(1, disk=master.disk), Broker(2, disk=replica.disk)
-    damaged.role.care.scrubber.look_at(positions[30])
+    damaged.role.repairer.scrubber.look_at(positions[30])
     assert elected.store.log.confirm < positions[30] < damaged.store.log.checkpointed.confirm
     async with elected.running(), damaged.running():
         await eventually(lambda: damaged.store.log.damage is not None)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from paceline.types import PhysicalOffset
-from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.projections.pins import Pin
 from paceline_broker.retention.policy import (
     NOTHING,
@@ -42,7 +42,7 @@ def _situation(*ages_hours: float) -> Situation:
         needed_from=None,
         used_ratio=0,
         now_unix_ms=NOW_MS,
-        trust=Trust.AGREES,
+        trust=ClockTrust.AGREES,
     )
 
 
@@ -109,12 +109,12 @@ def test_a_clock_that_differs_gives_up_nothing() -> None:
     """R29: not by age, nor by size, nor for the disk."""
     full = replace(OLD, used_ratio=99, pins={"a": _pin(0, expires_in_ms=-1)})
     settings = replace(SETTINGS, size_bytes_max=1)
-    assert decide(replace(full, trust=Trust.DIFFERS), settings) == NOTHING
+    assert decide(replace(full, trust=ClockTrust.DIFFERS), settings) == NOTHING
 
 
 def test_a_clock_that_nobody_confirms_makes_nothing_old() -> None:
     """R29: while the controllers are away, size and disk still count, ages and leases do not."""
-    alone = replace(OLD, trust=Trust.UNKNOWN, pins={"a": _pin(150, expires_in_ms=-1)})
+    alone = replace(OLD, trust=ClockTrust.UNKNOWN, pins={"a": _pin(150, expires_in_ms=-1)})
     assert decide(alone, SETTINGS) == NOTHING
     assert decide(alone, replace(SETTINGS, size_bytes_max=250)) == Decision(_at(100), ())
     assert decide(replace(alone, used_ratio=85), SETTINGS) == Decision(_at(100), ())

@@ -6,7 +6,7 @@ import pytest
 from tests.support.chaos.hand import SECOND, SIZE, Hand
 
 from paceline_chaos.checkers import ALL, judge
-from paceline_chaos.checkers.evidence.allowances import Excuses
+from paceline_chaos.checkers.evidence.allowances import Allowances
 from paceline_chaos.checkers.evidence.bounds import Bounds
 from paceline_chaos.checkers.evidence.findings import LISTED_MAX
 from paceline_chaos.history.model import History, Outcome, ReplicaDump
@@ -164,7 +164,7 @@ def test_tail_above_confirm_may_differ() -> None:
 
 def test_deleted_messages_may_be_skipped_and_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once there is retention: `deleted_below` says how far it may go."""
-    monkeypatch.setattr(Excuses, "deleted_below", lambda excuses, group: 2 * SIZE)
+    monkeypatch.setattr(Allowances, "deleted_below", lambda excuses, group: 2 * SIZE)
     hand = Hand()
     for place, value in enumerate("abc"):
         hand.send(value, place)

@@ -9,7 +9,7 @@ from tests.support.client.fake_cluster import FakeCluster
 
 from paceline.consumer.group.allocation import queues_for
 from paceline.consumer.offsets.local_offsets import BACKUP, FILE, LocalOffsets
-from paceline.consumer.offsets.start_positions import Start
+from paceline.consumer.offsets.start_positions import StartPosition
 from paceline.consumer.push import PushConsumer
 from paceline.consumer.queues.process_queue import ProcessQueue
 from paceline.errors import BadNameError, ConfigError, CorruptLogError
@@ -108,7 +108,7 @@ async def test_what_a_cancelled_write_left_over_is_written_at_close() -> None:
         folder="/home/offsets",
         client_id="default",
         group="audit",
-        start=Start("first"),
+        start=StartPosition("first"),
         timeout_ms=1_000,
         persist_interval_ms=0,
     )

@@ -9,7 +9,7 @@ from tests.support.client.fake_cluster import FakeCluster
 from tests.support.client.group_rules import publish
 
 from paceline.consumer.lite_pull import LitePullConsumer
-from paceline.consumer.offsets.start_positions import Start, Starts
+from paceline.consumer.offsets.start_positions import StartPosition, StartPositions
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.message import ReceivedMessage
@@ -95,15 +95,17 @@ async def test_a_reset_before_the_first_commit_of_a_member_holds(
     async with FakeCluster() as cluster:
         cluster.add_topic("orders", 1)
         store(cluster, 0, 1, 2)
-        offset_of = Starts.offset_of
+        offset_of = StartPositions.offset_of
 
-        async def reset_meanwhile(starts: Starts, key: QueueKey, start: Start) -> int:
+        async def reset_meanwhile(
+            starts: StartPositions, key: QueueKey, start: StartPosition
+        ) -> int:
             found = await offset_of(starts, key, start)
             if starts._cluster.topic_name(key.topic_id) == "orders":
                 cluster.group_calls.reset(cluster.brokers[("g1", 1)], "audit", (1, 0), 0)
             return found
 
-        monkeypatch.setattr(Starts, "offset_of", reset_meanwhile)
+        monkeypatch.setattr(StartPositions, "offset_of", reset_meanwhile)
         member = Member(cluster, settings)
         async with member.consumer:
             await eventually(lambda: committed(cluster) == 2)

@@ -11,7 +11,7 @@ from paceline.errors import (
     UnknownProducerError,
 )
 from paceline.producer.batch import Batch
-from paceline.producer.queue_buffer import Outbox
+from paceline.producer.queue_buffer import QueueBuffer
 from paceline.records.header import DELAYED_RECORDS_MAX, Kind, parse_header
 
 
@@ -36,7 +36,7 @@ def test_sequences_count_records_and_two_batches_are_in_flight() -> None:
 
 
 def test_a_batch_of_delayed_messages_has_no_more_than_a_broker_takes() -> None:
-    outbox = Outbox(QUEUE, lambda: 7, kind=Kind.DELAY)
+    outbox = QueueBuffer(QUEUE, lambda: 7, kind=Kind.DELAY)
 
     for _ in range(DELAYED_RECORDS_MAX + 1):
         batch = outbox.open_batch(1, 1 << 30, deadline=30.0, born_unix_ms=5)

@@ -14,7 +14,7 @@ INTERNAL = {
     "Batch",
     "Clock",
     "Disk",
-    "EndSender",
+    "TransactionEndSender",
     "HeldQueue",
     "Place",
     "PostConnection",

@@ -8,8 +8,8 @@ from tests.support.client.consumers import eventually, fill
 from tests.support.client.fake_cluster import FakeCluster
 
 from paceline.consumer.offsets.group_offsets import GroupOffsets
-from paceline.consumer.offsets.start_positions import Start
-from paceline.consumer.process.assignment import OPENS_MAX, HeldQueue, QueueOwner
+from paceline.consumer.offsets.start_positions import StartPosition
+from paceline.consumer.process.assignment import OPENS_MAX, Assignment, HeldQueue
 from paceline.consumer.queues.process_queue import ProcessQueue
 from paceline.consumer.settings.push import PushSettings
 from paceline.message import ReceivedMessage
@@ -92,11 +92,11 @@ class World:
         links = GroupLinks(cluster)
         self.member, self.listening = Member(), Listening()
         self.offsets = GatedOffsets(
-            cluster, links, group="audit", start=Start("first"), timeout_ms=5_000
+            cluster, links, group="audit", start=StartPosition("first"), timeout_ms=5_000
         )
         self.offsets.gate = asyncio.Event()
         self.offsets.gate.set()
-        self.owner = QueueOwner(
+        self.owner = Assignment(
             cluster,
             links,
             self.offsets,

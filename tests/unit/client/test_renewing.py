@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from paceline.consumer.pop.lease_renewal import Renewing
+from paceline.consumer.pop.lease_renewal import LeaseRenewal
 
 COUNT = 2500
 
@@ -18,7 +18,7 @@ async def test_more_receipts_than_a_call_may_name_are_renewed_in_several() -> No
             done.set()
         return [{"code": None, "handle": handle + "'"} for handle in handles]
 
-    renewing = Renewing(change, limit_ms=60_000, group="g")
+    renewing = LeaseRenewal(change, limit_ms=60_000, group="g")
     for number in range(COUNT):
         renewing.hold("g1", str(number), 20)
     async with asyncio.timeout(10):

@@ -18,7 +18,7 @@ from paceline.consumer.group.membership import coordinating_group
 from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
 from paceline.consumer.push import PushConsumer, PushSettings
-from paceline.consumer.queues.segments import Standing, next_segment, not_begun
+from paceline.consumer.queues.segments import GroupPosition, next_segment, not_begun
 from paceline.errors import BadRequestError, DeadlineError, ForbiddenError, QueueNotFoundError
 from paceline.message import ReceivedMessage
 from paceline.platform.disk_memory import MemoryDisk
@@ -54,14 +54,14 @@ ORDERED = OrderedSettings(start="first", commit_interval_ms=10)
 def test_the_first_segment_that_is_not_done_is_next(
     ends: tuple[int, ...], stood: list[int | None], wanted: int | None
 ) -> None:
-    assert next_segment(segments(*ends), [Standing(offset) for offset in stood]) == wanted
+    assert next_segment(segments(*ends), [GroupPosition(offset) for offset in stood]) == wanted
 
 
 @pytest.mark.parametrize(("joined", "wanted"), [(None, 1), (10, 1), (4, 0)])
 def test_a_segment_that_the_group_met_before_its_end_is_not_passed_over(
     joined: int | None, wanted: int
 ) -> None:
-    assert next_segment(segments(10), [Standing(None, joined), Standing(3, 0)]) == wanted
+    assert next_segment(segments(10), [GroupPosition(None, joined), GroupPosition(3, 0)]) == wanted
 
 
 class Listener:

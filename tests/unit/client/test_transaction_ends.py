@@ -10,7 +10,7 @@ from tests.support.service.fakes import turn, until
 from paceline.errors import OutcomeUnknownError
 from paceline.net.group_links import GroupLinks
 from paceline.platform.runtime import SeededRandom
-from paceline.producer.transaction_ends import CALLS_MAX, EndSender
+from paceline.producer.transaction_ends import CALLS_MAX, TransactionEndSender
 from paceline.wire.message_ids import OffsetMessageId, make_handle
 
 
@@ -34,8 +34,8 @@ class Links:
         return {"transaction_id": text, "outcome": None, "code": code, "detail": None}
 
 
-def a_sender(links: Links) -> EndSender:
-    return EndSender(cast(GroupLinks, links), timeout_ms=60_000, attempt_ms=1_000)
+def a_sender(links: Links) -> TransactionEndSender:
+    return TransactionEndSender(cast(GroupLinks, links), timeout_ms=60_000, attempt_ms=1_000)
 
 
 def an_id(number: int) -> str:

@@ -6,27 +6,38 @@ from tests.support.controller.builders import Driver, a_group
 from tests.support.controller.registration import a_pair, restarted
 
 from paceline.types import MasterEpoch, ReplicaId
-from paceline_controller.election.election import Belief, NoElection, Standing, choose, choose_first
+from paceline_controller.election.election import (
+    NoElection,
+    ReplicaHealth,
+    ReplicaStatus,
+    choose,
+    choose_first,
+)
 from paceline_controller.state.commands import ElectMaster
 from paceline_controller.state.model import Group
 
-GONE, SILENT = Belief(standing=Standing.GONE), Belief(standing=Standing.SILENT)
-UNKNOWN = Belief(standing=Standing.UNKNOWN)
+GONE, SILENT = (
+    ReplicaHealth(standing=ReplicaStatus.GONE),
+    ReplicaHealth(standing=ReplicaStatus.SILENT),
+)
+UNKNOWN = ReplicaHealth(standing=ReplicaStatus.UNKNOWN)
 
 
 NEWEST = 1_000
 """A version that no view of these tests reaches."""
 
 
-def healthy(end: int = 100, **changes: Any) -> Belief:
-    return Belief(standing=Standing.HEALTHY, end=end, **{"view_version": NEWEST, **changes})
+def healthy(end: int = 100, **changes: Any) -> ReplicaHealth:
+    return ReplicaHealth(
+        standing=ReplicaStatus.HEALTHY, end=end, **{"view_version": NEWEST, **changes}
+    )
 
 
-def ill(end: int = 100) -> Belief:
-    return Belief(standing=Standing.UNHEALTHY, end=end, view_version=NEWEST)
+def ill(end: int = 100) -> ReplicaHealth:
+    return ReplicaHealth(standing=ReplicaStatus.UNHEALTHY, end=end, view_version=NEWEST)
 
 
-def decide(group: Group, *beliefs: Belief, **arguments: Any) -> ElectMaster | NoElection:
+def decide(group: Group, *beliefs: ReplicaHealth, **arguments: Any) -> ElectMaster | NoElection:
     by_id = {ReplicaId(number + 1): belief for number, belief in enumerate(beliefs)}
     return choose(group, by_id, term=1, reason="test", **arguments)
 

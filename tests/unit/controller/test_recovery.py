@@ -14,7 +14,7 @@ from tests.support.controller.recovery_bed import (
 )
 
 from paceline.types import GroupName, MasterEpoch, ReplicaId
-from paceline_controller.election.election import Belief, NoElection, Standing, choose
+from paceline_controller.election.election import NoElection, ReplicaHealth, ReplicaStatus, choose
 from paceline_controller.election.unclean import choose_other
 from paceline_controller.state.commands import CreateTopic, RemoveGroup
 from paceline_controller.state.operator_commands import ForgetStore, RecoverGroup
@@ -288,7 +288,7 @@ def test_no_setting_overrules_the_operator_before_the_named_store_has_come() -> 
     driver.present_all()
     driver.recover(1, defaults=replace(SETTINGS, enable_elect_unclean_master=True))
     driver.come_back(2)
-    away = {**beliefs(driver), ReplicaId(1): Belief(standing=Standing.GONE)}
+    away = {**beliefs(driver), ReplicaId(1): ReplicaHealth(standing=ReplicaStatus.GONE)}
 
     before = choose_other(driver.group, away)
     driver.come_back(1)

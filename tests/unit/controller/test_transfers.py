@@ -13,7 +13,7 @@ from paceline.errors import OutcomeUnknownError
 from paceline.platform.runtime import SystemClock
 from paceline.types import GroupName, ReplicaId
 from paceline.wire import session as wire
-from paceline_controller.election.election import Standing
+from paceline_controller.election.election import ReplicaStatus
 from paceline_controller.election.liveness_events import LivenessSettings
 from paceline_controller.state import Machine
 
@@ -148,7 +148,7 @@ async def test_a_member_is_asked_how_it_is_before_its_transfer_is_refused() -> N
             group = cluster.leader.machine.groups[brokers[1].group]
             liveness, now_ms = cluster.leader.supervisor.liveness, SystemClock().monotonic_ms()
             standing = liveness.belief(group, ReplicaId(2), now_ms).standing
-            return standing is Standing.UNHEALTHY
+            return standing is ReplicaStatus.UNHEALTHY
 
         await eventually(is_heard, "the leader has heard it")
 

@@ -13,7 +13,7 @@ from paceline.records.encode import encode_batch
 from paceline.records.header import BatchHeader, Cause, Kind, pack_source
 from paceline.types import ReplicaId, TopicName
 from paceline.wire import properties as names
-from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.escape import bridge
 from paceline_broker.escape.bridge import PART_MESSAGES, REFUSED_MS
 from paceline_broker.escape.held import SHELF_MS, Held
@@ -21,7 +21,7 @@ from paceline_broker.escape.notes_file import NotesFile
 from paceline_broker.replication.master import server
 from paceline_broker.service.escape import intake
 from paceline_broker.service.escape.intake import check_escaped
-from paceline_broker.service.escape.notes import Note
+from paceline_broker.service.escape.notes import SentNote
 
 RETRY_ID = list(TOPICS).index(RETRY) + 1
 HERE_ONLY_ID = list(TOPICS).index("here-only") + 1
@@ -71,12 +71,12 @@ async def test_nothing_is_sent_early_or_by_a_clock_that_most_controllers_do_not_
             await until(lambda: scene.bridge._turns > 3)
             assert scene.connected == 0
             scene.here.clock.advance(1)
-            for trust in (Trust.UNKNOWN, Trust.DIFFERS):
+            for trust in (ClockTrust.UNKNOWN, ClockTrust.DIFFERS):
                 scene.here.trust = trust
                 for _ in range(3):
                     scene.bridge._turn()
                 assert scene.connected == 0
-            scene.here.trust = Trust.AGREES
+            scene.here.trust = ClockTrust.AGREES
             await scene.until_noted(1)
 
 
@@ -315,15 +315,15 @@ async def test_a_torn_file_keeps_what_is_whole() -> None:
         scene.here.role.become_acting(7)
         notes = [(n << 16, now, 1 << 16, 1) for n in range(3)]
         for row in notes:
-            scene.kept.add([Note(*row)])
+            scene.kept.add([SentNote(*row)])
             await scene.kept.save()
         path = "/data/acting-escaped.bin"
         file = scene.disk.open(path)
         scene.disk.truncate(file, scene.disk.size(file) - 5)
         file.close()
         again = NotesFile(scene.disk, "/data")
-        assert again.notes.first(9) == [Note(*row) for row in notes[:2]]
-        again.add([Note(*notes[2])])
+        assert again.notes.first(9) == [SentNote(*row) for row in notes[:2]]
+        again.add([SentNote(*notes[2])])
         await again.save()
         assert len(NotesFile(scene.disk, "/data").notes) == 3
         await again.settle(3)

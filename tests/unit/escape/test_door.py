@@ -26,7 +26,7 @@ from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.seals import Seal
 from paceline_broker.replication.handshake import encode_message
 from paceline_broker.service.escape import wire
-from paceline_broker.service.escape.notes import Note
+from paceline_broker.service.escape.notes import SentNote
 from paceline_broker.service.escape.wire import Told
 
 SEALED_ID = list(TOPICS).index("sealed") + 1
@@ -141,7 +141,7 @@ async def test_an_acting_master_of_the_own_group_may_only_tell() -> None:
         own.close()
         other = await EscapeConnection.open(scene.sender(GROUP), group)
         with pytest.raises(PeerError):
-            await other.tell(Told(notes=(Note(1, 1, 1, 1),), epochs=()))
+            await other.tell(Told(notes=(SentNote(1, 1, 1, 1),), epochs=()))
         other.close()
 
 

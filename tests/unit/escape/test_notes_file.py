@@ -10,11 +10,11 @@ from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.runtime import pause
 from paceline_broker.escape import notes_file
 from paceline_broker.escape.notes_file import FILE, NotesFile
-from paceline_broker.service.escape.notes import Note
+from paceline_broker.service.escape.notes import SentNote
 
 
-def a_note(number: int) -> Note:
-    return Note(number << 16, 1_000 + number, 1 << 16, 7)
+def a_note(number: int) -> SentNote:
+    return SentNote(number << 16, 1_000 + number, 1 << 16, 7)
 
 
 def a_disk() -> MemoryDisk:
@@ -23,7 +23,7 @@ def a_disk() -> MemoryDisk:
     return disk
 
 
-def after_a_restart(disk: MemoryDisk) -> list[Note]:
+def after_a_restart(disk: MemoryDisk) -> list[SentNote]:
     return NotesFile(disk, "/data").notes.first(1 << 20)
 
 

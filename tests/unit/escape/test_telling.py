@@ -12,7 +12,7 @@ from paceline.platform.runtime import SeededRandom, cancel_and_wait, spawn
 from paceline.records.header import Cause, Kind
 from paceline_broker.escape.session import EscapeSession
 from paceline_broker.replication.master.server import ReplicationServer
-from paceline_broker.service.escape.notes import Note
+from paceline_broker.service.escape.notes import SentNote
 from paceline_broker.service.escape.wait import GRACE_MS, EscapeWait
 from paceline_broker.service.escape.wire import EPOCHS_MAX, ESCAPE_HELLO
 
@@ -166,7 +166,7 @@ async def test_a_note_of_another_message_skips_nothing(change: dict[str, int]) -
         await scene.act(1)
         [note] = scene.kept.notes.first(1)
         await scene.kept.settle(1)
-        scene.kept.add([Note(**{**note._asdict(), **change})])
+        scene.kept.add([SentNote(**{**note._asdict(), **change})])
         async with returned(scene):
             await scene.telling.tell()
             assert scene.here.service.intake.skipped == 0

@@ -1,6 +1,6 @@
 """Places for connections: shares of addresses, and who goes to make room."""
 
-from paceline.server.connections import Connection, Connections, Standing
+from paceline.server.connections import Connection, Connections, ConnectionState
 
 
 def opened(connections: Connections, address: str, count: int) -> list[Connection]:
@@ -28,8 +28,8 @@ def test_one_address_gets_half_and_the_next_one_half_of_the_rest() -> None:
 def test_beyond_its_share_an_address_loses_its_own_oldest_silent_connection() -> None:
     connections = Connections(8)
     asked, *silent = opened(connections, "10.0.0.1", 4)
-    asked.is_now(Standing.BUSY)
-    asked.is_now(Standing.IDLE)
+    asked.is_now(ConnectionState.BUSY)
+    asked.is_now(ConnectionState.IDLE)
     others = opened(connections, "10.0.0.2", 2)
 
     displaced = [connections.open("10.0.0.1")[1] for _ in range(5)]
@@ -44,9 +44,9 @@ def test_the_longest_idle_goes_when_none_is_silent_and_the_busy_stay() -> None:
     connections = Connections(8)
     first, second, third, fourth = opened(connections, "10.0.0.1", 4)
     for place in (first, third, second, fourth):
-        place.is_now(Standing.BUSY)
-    third.is_now(Standing.IDLE)
-    second.is_now(Standing.IDLE)
+        place.is_now(ConnectionState.BUSY)
+    third.is_now(ConnectionState.IDLE)
+    second.is_now(ConnectionState.IDLE)
 
     assert connections.open("10.0.0.1")[1] is third
 
@@ -54,7 +54,7 @@ def test_the_longest_idle_goes_when_none_is_silent_and_the_busy_stay() -> None:
 def test_where_all_are_busy_a_new_connection_has_no_place() -> None:
     connections = Connections(8)
     for place in opened(connections, "10.0.0.1", 4):
-        place.is_now(Standing.BUSY)
+        place.is_now(ConnectionState.BUSY)
 
     assert connections.open("10.0.0.1") == (None, None)
     assert connections.refused == 1
@@ -65,11 +65,11 @@ def test_who_turns_out_to_be_busy_keeps_the_place() -> None:
     connections = Connections(8)
     places = opened(connections, "10.0.0.1", 4)
     for place in places:
-        place.is_now(Standing.IDLE)
+        place.is_now(ConnectionState.IDLE)
     places[0].is_idle = lambda: False
 
     assert connections.open("10.0.0.1")[1] is places[1]
-    assert places[0].standing is Standing.BUSY
+    assert places[0].standing is ConnectionState.BUSY
 
 
 def test_one_of_many_addresses_takes_a_place_of_the_one_that_has_most() -> None:
@@ -109,8 +109,8 @@ def test_who_has_lost_the_place_gets_it_back_by_nothing() -> None:
     (place,) = opened(connections, "10.0.0.1", 1)
 
     place.ended()
-    place.is_now(Standing.BUSY)
-    place.is_now(Standing.IDLE)
+    place.is_now(ConnectionState.BUSY)
+    place.is_now(ConnectionState.IDLE)
 
     assert connections.count == 0
     opened(connections, "10.0.0.1", 4)

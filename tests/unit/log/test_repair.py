@@ -19,7 +19,7 @@ from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.runtime import SeededRandom
 from paceline.types import PhysicalOffset
 from paceline_broker.log.commit_log import CommitLog
-from paceline_broker.log.repair import Mender
+from paceline_broker.log.repair import RangeRepairer
 
 ASIDE = "/broker/quarantine"
 BATCH = 296
@@ -34,7 +34,7 @@ def _two_logs(batches: int = 30, size: int = 1000) -> tuple[MemoryDisk, CommitLo
     return disk, a_log(MemoryDisk(), batches=batches, size=size)
 
 
-def _mend(mender: Mender, peer: CommitLog, *, bytes_max: int = 1) -> None:
+def _mend(mender: RangeRepairer, peer: CommitLog, *, bytes_max: int = 1) -> None:
     while not mender.is_done:
         if mender.scan(peer.epochs):
             mender.fill(bytes(peer.read_raw(mender.position, bytes_max)), peer.epochs)

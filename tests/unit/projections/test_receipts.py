@@ -12,8 +12,8 @@ from paceline.errors import CorruptLogError
 from paceline.records.decode import BatchView
 from paceline.records.header import Cause, Kind, pack_source
 from paceline_broker.projections.projections import Projections
-from paceline_broker.projections.receipt_queue import DONE_MAX, Grant, QueueReceipts, Standing
-from paceline_broker.projections.receipts import Dying, Receipts
+from paceline_broker.projections.receipt_queue import DONE_MAX, Grant, QueueReceipts, ReceiptState
+from paceline_broker.projections.receipts import ExhaustedMessage, Receipts
 
 KEY = 1 << 16
 
@@ -124,7 +124,7 @@ def test_receipts_are_what_a_row_per_message_says_and_restore_from_any_checkpoin
         assert (found, receipts.next, receipts.floor) == (model.open, model.next, model.floor)
         assert floor(log) == (model.floor if model.committed is None else model.committed)
         repeated = {receipts.standing(*receipt) for receipt in model.acknowledged}
-        assert repeated <= {Standing.DONE, Standing.PAST}
+        assert repeated <= {ReceiptState.DONE, ReceiptState.PAST}
         due = min((until for until, _, _ in model.open.values()), default=None)
         assert receipts.due_unix_ms == due
         invisible = any(until > now for until, _, _ in model.open.values())
@@ -149,14 +149,14 @@ def test_only_the_present_receipt_is_open_and_the_one_that_acknowledged_done() -
     receipts = log.projections.receipts.get("g", KEY)
     assert receipts is not None
 
-    assert receipts.standing(0, old, 1) is Standing.VOID
-    assert receipts.standing(0, new, 2) is Standing.OPEN
-    assert receipts.standing(0, new, 1) is Standing.VOID
-    assert receipts.standing(1, old, 1) is Standing.OPEN
-    assert receipts.standing(2, new, 1) is Standing.UNKNOWN
+    assert receipts.standing(0, old, 1) is ReceiptState.VOID
+    assert receipts.standing(0, new, 2) is ReceiptState.OPEN
+    assert receipts.standing(0, new, 1) is ReceiptState.VOID
+    assert receipts.standing(1, old, 1) is ReceiptState.OPEN
+    assert receipts.standing(2, new, 1) is ReceiptState.UNKNOWN
     pop(log, ["ack", "g", [[KEY, 0, 1, new]]])
-    assert receipts.standing(0, new, 2) is Standing.DONE
-    assert receipts.standing(0, old, 1) is Standing.VOID
+    assert receipts.standing(0, new, 2) is ReceiptState.DONE
+    assert receipts.standing(0, old, 1) is ReceiptState.VOID
 
 
 def test_acknowledgements_remembered_are_bounded_and_neighbours_cost_one() -> None:
@@ -169,8 +169,8 @@ def test_acknowledgements_remembered_are_bounded_and_neighbours_cost_one() -> No
         receipts.acknowledge(offset, offset + 1, 7)
 
     assert len(receipts.done) == DONE_MAX
-    assert receipts.standing(4 * DONE_MAX - 1, 7, 1) is Standing.DONE
-    assert receipts.standing(0, 7, 1) is Standing.PAST, "it is done, by whom is forgotten"
+    assert receipts.standing(4 * DONE_MAX - 1, 7, 1) is ReceiptState.DONE
+    assert receipts.standing(0, 7, 1) is ReceiptState.PAST, "it is done, by whom is forgotten"
 
 
 def test_snapshot_keeps_runs_not_messages() -> None:
@@ -189,7 +189,7 @@ def test_dead_letter_batch_closes_what_was_withdrawn(  # R34
     found = receipts.get("g", KEY)
     assert found is not None
 
-    assert found.standing(0, 100, 17) is Standing.VOID
+    assert found.standing(0, 100, 17) is ReceiptState.VOID
     assert found.due(10**9, 10)[0].first == 1, "never given again"
     assert (found.floor, receipts.is_open("g", KEY)) == (0, True), "and not lost meanwhile"
     [moved] = receipts.close_dead(9, [1, 4711])
@@ -207,7 +207,7 @@ def test_dead_letter_of_another_group_closes_nothing_of_this_one() -> None:  # R
     log.dead_letter(9, source)
 
     assert (floor(log, "g"), floor(log, "h")) == (0, 1)
-    assert list(log.projections.receipts.dying.values()) == [Dying("g", KEY, 0)]
+    assert list(log.projections.receipts.dying.values()) == [ExhaustedMessage("g", KEY, 0)]
     restored = Projections.restore(log.projections.snapshot())
     assert restored.receipts.dying == log.projections.receipts.dying
     log.dead_letter(8, source)
@@ -232,7 +232,7 @@ def test_burial_of_a_record_without_its_topic_is_kept_until_a_master_ends_it() -
     log.dead_letter(9, source)
     receipts = Receipts.restore(log.projections.receipts.snapshot())
 
-    assert list(receipts.dying.values()) == [Dying("g", KEY, 0)]
+    assert list(receipts.dying.values()) == [ExhaustedMessage("g", KEY, 0)]
     receipts.apply_item(["drop", "g", [[KEY, 0, 1]]], position=2000)
     assert receipts.dying == {}
 

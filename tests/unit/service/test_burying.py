@@ -18,7 +18,7 @@ from paceline.records.encode import encode_batch
 from paceline.records.header import Cause, Kind, pack_source
 from paceline.types import ConsumerGroupName
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
-from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.pop import dead_letters as burying
 
@@ -142,7 +142,7 @@ async def test_dead_letter_of_another_group_does_not_stand_for_this_ones(
         patched.setattr(bench.service.send_back, "dead_letter", fails)
         await receive(bench, client_id="c2")
         await until(lambda: bool(bench.role.projections.receipts.dying))
-        await bench.service.burying.close()
+        await bench.service.dead_letters.close()
     row = {"topic_id": ORDERS, "queue": 0, "offset": 1, "delay_level": -1}
     await bench.call("send_back", group="h", messages=[row])
     bench.service.role_changed()
@@ -159,7 +159,7 @@ async def test_wrong_clock_buries_nothing() -> None:  # R29
     bench = a_bench(settings=ConsumerGroupSettings(retry_max_times=0))
     send(bench)
     await fail(bench)
-    bench.service.receipts._trust = bench.service.burying._trust = lambda: Trust.DIFFERS
+    bench.service.receipts._trust = bench.service.dead_letters._trust = lambda: ClockTrust.DIFFERS
 
     await receive(bench, client_id="c2")
 

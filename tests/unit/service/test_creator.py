@@ -24,7 +24,7 @@ from paceline_broker.service.produce.auto_create import (
     NEW_NAMES_BURST,
     NEW_NAMES_PER_S,
     WANTED_MAX,
-    Creator,
+    AutoCreator,
     NamesAllowance,
 )
 from paceline_broker.service.routes import Routes
@@ -47,10 +47,10 @@ class Controllers:
         return self.result
 
 
-def a_creator(ask: Controllers | None, **settings: Any) -> tuple[Creator, Routes]:
+def a_creator(ask: Controllers | None, **settings: Any) -> tuple[AutoCreator, Routes]:
     routes = Routes(GROUP)
     routes.apply(a_view(version=7))
-    return Creator(routes, ServiceSettings(**settings), ask, ManualClock()), routes
+    return AutoCreator(routes, ServiceSettings(**settings), ask, ManualClock()), routes
 
 
 def newer(routes: Routes) -> ClusterView:

@@ -6,7 +6,7 @@ from tests.support.service.delivery import DelayBench
 from paceline.errors import BadRequestError, OverloadedError, TooLargeError
 from paceline.records.dues import due_of_delay
 from paceline.records.header import DELAYED_RECORDS_MAX, Kind
-from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.controllers.clock_skew import ClockTrust
 
 
 async def test_delay_above_the_longest_is_refused_and_nothing_stored() -> None:
@@ -48,7 +48,7 @@ async def test_limits_of_what_waits_are_429() -> None:
 async def test_delay_counts_by_the_controllers_where_the_clock_was_wrong_from_the_start() -> None:
     """By an hour that is over it would come at once, with the next master (R29)."""
     bench = DelayBench()
-    bench.trust, bench.told_unix_ms = Trust.DIFFERS, bench.clock.unix_ms() + 3_600_000
+    bench.trust, bench.told_unix_ms = ClockTrust.DIFFERS, bench.clock.unix_ms() + 3_600_000
 
     bench.delay([due_of_delay(700)])
 

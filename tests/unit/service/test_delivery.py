@@ -19,7 +19,7 @@ from paceline.records.header import Cause, Codec, Kind, pack_source
 from paceline.wire.cluster import ClusterView
 from paceline.wire.message_ids import OffsetMessageId
 from paceline.wire.names import DELAY_DLQ_TOPIC
-from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.service.delays.delivery import HELD_MS, IDLE_MS, TURN_MESSAGES
 from paceline_broker.service.produce import send
 from paceline_broker.service.routes import Routes
@@ -200,9 +200,9 @@ async def test_nothing_fires_by_a_clock_that_is_known_to_be_wrong() -> None:
     bench.turn()
 
     bench.clock.step_wall(7_200_000)
-    bench.trust = Trust.DIFFERS
+    bench.trust = ClockTrust.DIFFERS
     assert (bench.turn(), bench.delivered()) == (IDLE_MS, [])
-    bench.trust = Trust.UNKNOWN
+    bench.trust = ClockTrust.UNKNOWN
     bench.turn()
     assert bench.delivered() == [], "the controllers' silence does not make it right"
 
@@ -218,10 +218,10 @@ async def test_delay_counts_from_the_right_time_while_the_clock_is_wrong() -> No
     now = bench.clock.unix_ms()
     for step_ms in (-3_600_000, 7_200_000):
         bench.clock.step_wall(step_ms)
-        bench.trust = Trust.DIFFERS
+        bench.trust = ClockTrust.DIFFERS
         bench.delay([due_of_delay(500)])
     bench.clock.step_wall(-3_600_000)
-    bench.trust = Trust.AGREES
+    bench.trust = ClockTrust.AGREES
     assert bench.role.projections.log_time_ms > now, "the clock that was ahead has left its mark"
     bench.delay([due_of_delay(500)])
 
@@ -235,7 +235,7 @@ async def test_delay_counts_from_the_right_time_while_the_clock_is_wrong() -> No
 
 async def test_a_clock_nobody_ever_agreed_with_fires_nothing() -> None:
     bench = DelayBench()
-    bench.trust = Trust.UNKNOWN
+    bench.trust = ClockTrust.UNKNOWN
     bench.delay([0])
 
     assert (bench.turn(), bench.delivered()) == (IDLE_MS, [])

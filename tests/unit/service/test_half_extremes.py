@@ -22,7 +22,7 @@ from paceline.records.header import Cause, Codec, Kind
 from paceline.types import PhysicalOffset
 from paceline.wire.properties import CHECK_IMMUNITY_S, PRODUCER_GROUP
 from paceline_broker.service.transactions import half_messages as halves_module
-from paceline_broker.service.transactions.half_messages import KEPT_BYTES, HalfReader
+from paceline_broker.service.transactions.half_messages import KEPT_BYTES, HalfMessageReader
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ async def test_batches_that_are_kept_count_with_what_they_take_unpacked() -> Non
     ]
     assert bench.writer.end < 1_000_000
     halves = [bench.role.projections.transactions.find(bench.ends.source_of(text)) for text in ids]
-    reader = HalfReader(bench.role)
+    reader = HalfMessageReader(bench.role)
     for half in halves:
         assert half is not None
         await reader.batch_of(half)
@@ -194,7 +194,7 @@ async def test_a_batch_that_many_read_at_one_time_counts_once(
         bench.log.cold.clear()
 
     monkeypatch.setattr(bench.log, "warm", warm)
-    reader = HalfReader(bench.role)
+    reader = HalfMessageReader(bench.role)
 
     batches = await asyncio.gather(*(reader.batch_of(half) for _ in range(4)))
 

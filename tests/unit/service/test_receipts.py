@@ -21,7 +21,7 @@ from paceline.records.decode import BatchView
 from paceline.records.header import Kind
 from paceline.wire.receipts import Receipt, format_handle
 from paceline_broker.appender import Appender
-from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.service.pop import operations
 
 
@@ -203,7 +203,7 @@ async def test_lag_tells_what_is_in_flight() -> None:
 async def test_wrong_clock_gives_nothing_anew() -> None:
     """R29: the controllers say that this clock is wrong; new messages still go out."""
     bench = Bench()
-    bench.service.receipts._trust = lambda: Trust.DIFFERS
+    bench.service.receipts._trust = lambda: ClockTrust.DIFFERS
     send(bench, 1)
     await receive(bench, invisible_ms=10_000)
     bench.clock.advance(3_600_000)

@@ -10,7 +10,7 @@ from tests.support.service.receipts import handles, offset_row, receive, send
 
 from paceline.errors import ReceiptExpiredError, ReceiptsOpenError
 from paceline.types import MasterEpoch
-from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.controllers.clock_skew import ClockTrust
 
 
 async def test_commits_wait_until_nothing_is_out_and_a_reset_voids_everything() -> None:
@@ -59,7 +59,7 @@ async def test_wrong_clock_lets_no_commit_pass_over_receipts() -> None:  # R29
     send(bench, 1)
     await receive(bench, invisible_ms=10_000)
     bench.clock.advance(3_600_000)
-    bench.trust = Trust.DIFFERS
+    bench.trust = ClockTrust.DIFFERS
 
     with pytest.raises(ReceiptsOpenError):
         await bench.call("commit", group="g", offsets=[offset_row(1)])

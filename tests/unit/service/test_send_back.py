@@ -32,7 +32,7 @@ from paceline.errors import (
 from paceline.records.header import Cause, Kind, pack_source
 from paceline.wire import properties as names
 from paceline.wire.consumer_groups import ConsumerGroupSettings, RetryPolicy
-from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.retry.source_messages import Source, Wanted
 
@@ -212,10 +212,10 @@ async def test_delay_counts_from_the_right_time_though_a_clock_ran_ahead() -> No
     bench.service.sender.delays_from_ms()  # the controllers agreed
     now = bench.clock.unix_ms()
     bench.clock.step_wall(3_600_000)
-    bench.trust = Trust.DIFFERS
+    bench.trust = ClockTrust.DIFFERS
     while_ahead = await send_back(bench, a_row(0))
     bench.clock.step_wall(-3_600_000)
-    bench.trust = Trust.AGREES
+    bench.trust = ClockTrust.AGREES
     after = await send_back(bench, a_row(1), a_row(2, delay_level=1))
 
     due = [row["due_unix_ms"] - now for row in while_ahead + after]

@@ -19,7 +19,7 @@ from paceline_broker.service.transactions.check_back import (
     PARKED_OF_A_LOOK,
     UNREADABLE_MS,
 )
-from paceline_broker.service.transactions.half_messages import HalfBatch, HalfReader
+from paceline_broker.service.transactions.half_messages import HalfBatch, HalfMessageReader
 from paceline_broker.service.transactions.known_halves import KnownHalves
 from paceline_broker.service.transactions.transactions import HELD_BYTES_MAX, STEP_BYTES
 
@@ -55,13 +55,13 @@ async def test_many_that_end_large_halves_at_once_hold_so_much_and_all_end(
     bench = HalfBench()
     large = [bench.half(LARGE)[0] for _ in range(64)]
     kept: list[int] = []
-    read = HalfReader.batch_of
+    read = HalfMessageReader.batch_of
 
-    async def reading(reader: HalfReader, half: Half) -> HalfBatch:
+    async def reading(reader: HalfMessageReader, half: Half) -> HalfBatch:
         kept.append(bench.ends.held_bytes)
         return await read(reader, half)
 
-    monkeypatch.setattr(HalfReader, "batch_of", reading)
+    monkeypatch.setattr(HalfMessageReader, "batch_of", reading)
     answers = await asyncio.gather(*(bench.ends.end_one(text, Ended.COMMITTED) for text in large))
 
     assert {row["outcome"] for row in answers} == {"COMMITTED"}
@@ -126,14 +126,14 @@ async def test_a_batch_that_fails_in_a_way_nobody_thought_of_takes_no_other_dama
     bench.log.bad.update(positions)
     await bench.checks.look()
     bench.log.bad.clear()
-    read = HalfReader.batch_of
+    read = HalfMessageReader.batch_of
 
-    async def fails(reader: HalfReader, half: Half) -> HalfBatch:
+    async def fails(reader: HalfMessageReader, half: Half) -> HalfBatch:
         if half.position == positions[0]:
             raise RuntimeError("a fault of this program")
         return await read(reader, half)
 
-    monkeypatch.setattr(HalfReader, "batch_of", fails)
+    monkeypatch.setattr(HalfMessageReader, "batch_of", fails)
     with pytest.raises(RuntimeError):
         await bench.checks.look()
     bench.clock.advance(TIME_OUT_MS)

@@ -21,7 +21,7 @@ from paceline.errors import (
 )
 from paceline.records.header import Cause, Kind
 from paceline.wire.message_ids import OffsetMessageId, make_handle
-from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.projections.transactions import Ended
 
 
@@ -319,8 +319,8 @@ async def test_checks_go_on_at_the_next_master_with_their_count() -> None:
     assert question["checks"] == 2
 
 
-@pytest.mark.parametrize("trust", [Trust.DIFFERS, Trust.UNKNOWN])
-async def test_a_clock_that_does_not_agree_checks_nothing(trust: Trust) -> None:
+@pytest.mark.parametrize("trust", [ClockTrust.DIFFERS, ClockTrust.UNKNOWN])
+async def test_a_clock_that_does_not_agree_checks_nothing(trust: ClockTrust) -> None:
     """R29."""
     bench = HalfBench()
     bench.half(b"a")

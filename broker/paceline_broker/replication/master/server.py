@@ -18,7 +18,7 @@ from paceline.platform.ports import Buffer, Random
 from paceline.platform.runtime import pause, spawn
 from paceline.platform.telemetry import strangers
 from paceline.server.byte_budget import source_of
-from paceline.server.connections import Connection, Connections, Standing
+from paceline.server.connections import Connection, Connections, ConnectionState
 from paceline.types import GroupName
 from paceline.wire.proof import NONCE_BYTES
 from paceline_broker.replication.frames import ACKNOWLEDGEMENT_BYTES, parse_acknowledgement
@@ -292,7 +292,7 @@ class _Link(asyncio.Protocol):
         if body is None:
             return
         if self._place is not None:
-            self._place.is_now(Standing.IDLE)  # it has said something: the silent go first
+            self._place.is_now(ConnectionState.IDLE)  # it has said something: the silent go first
         if self._hello is not None:
             self._on_introduction(self._hello, body)
             return

@@ -36,7 +36,7 @@ from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.timers import Due, Timers
 from paceline_broker.service.delays.delivery_batch import Ready, Target, delivered_batch
 from paceline_broker.service.delays.fire_clock import FireClock
-from paceline_broker.service.delays.rewrite import TimerNeeds
+from paceline_broker.service.delays.rewrite import TimerRewriter
 from paceline_broker.service.delays.sources import SourceBatch, Sources
 from paceline_broker.service.escape.wait import EscapeWait
 from paceline_broker.service.routes import Routes
@@ -108,7 +108,7 @@ class Delivery:
         self._awaits_confirm = False
         self._ends: deque[PhysicalOffset] = deque()
         """Of turns whose batches are not confirmed yet."""
-        self.needs = TimerNeeds(role, clock, self._read, poke=self.poke, hold=self._hold)
+        self.needs = TimerRewriter(role, clock, self._read, poke=self.poke, hold=self._hold)
         self.lateness = Lateness()
         role.reader.on_confirm(self._confirm_moved)
 

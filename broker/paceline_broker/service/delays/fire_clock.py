@@ -10,7 +10,7 @@ behind what a clock that ran ahead has left in the log.
 from collections.abc import Callable
 
 from paceline.platform.ports import Clock
-from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.controllers.clock_skew import ClockTrust
 
 
 class FireClock:
@@ -19,7 +19,7 @@ class FireClock:
     def __init__(
         self,
         clock: Clock,
-        trust: Callable[[], Trust],
+        trust: Callable[[], ClockTrust],
         told_unix_ms: Callable[[], int | None] = lambda: None,
     ) -> None:
         """`told_unix_ms`: what it is by the controllers."""
@@ -32,24 +32,24 @@ class FireClock:
     def due_until_ms(self) -> int | None:
         """Unix ms up to which messages are due now; None: nobody knows that the clock is right."""
         trust, unix_ms, reckoned_ms = self._look()
-        if trust is Trust.AGREES:
+        if trust is ClockTrust.AGREES:
             return unix_ms
-        if trust is Trust.DIFFERS or reckoned_ms is None:
+        if trust is ClockTrust.DIFFERS or reckoned_ms is None:
             return None
         return min(unix_ms, reckoned_ms)
 
     def delays_from_ms(self) -> int:
         """Unix ms from which a delay counts that begins now."""
         trust, unix_ms, reckoned_ms = self._look()
-        if reckoned_ms is None and trust is not Trust.AGREES:
+        if reckoned_ms is None and trust is not ClockTrust.AGREES:
             reckoned_ms = self._told_unix_ms()  # its clock was wrong before anybody could tell it
         return unix_ms if reckoned_ms is None else reckoned_ms
 
-    def _look(self) -> tuple[Trust, int, int | None]:
+    def _look(self) -> tuple[ClockTrust, int, int | None]:
         """The controllers' word, the wall clock, and the reckoning from when they agreed."""
         unix_ms, running_ms = self._clock.unix_ms(), self._clock.monotonic_ms()
         trust = self._trust()
-        if trust is Trust.AGREES:
+        if trust is ClockTrust.AGREES:
             self._agreed = (unix_ms, running_ms)
         if self._agreed is None:
             return trust, unix_ms, None

@@ -27,7 +27,7 @@ class _Kept(NamedTuple):
     number: int
 
 
-class TimerNeeds:
+class TimerRewriter:
     """`retention.Needs` of delayed messages. `poke` is called when there is work; `hold` with a
     source that cannot be stored again, and why."""
 

@@ -36,7 +36,7 @@ from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.timers import Due
 from paceline_broker.replication.handshake import Hello, Refused
-from paceline_broker.service.escape.notes import Note
+from paceline_broker.service.escape.notes import SentNote
 from paceline_broker.service.escape.wait import EscapeWait
 from paceline_broker.service.escape.wire import Told
 from paceline_broker.service.ledger import Ledger
@@ -165,7 +165,7 @@ class Intake:
         return writer
 
     def _waiting(
-        self, projections: Projections, epochs: Sequence[Mapping[str, int]], note: Note
+        self, projections: Projections, epochs: Sequence[Mapping[str, int]], note: SentNote
     ) -> Due | None:
         """The entry that the note means, if it waits still."""
         entry = projections.timers.find_origin(note.origin)

@@ -14,7 +14,7 @@ NOTES_MAX = 1_000_000
 """Some 28 MB, in memory and on disk; an acting master with so many sends no more."""
 
 
-class Note(NamedTuple):
+class SentNote(NamedTuple):
     """One message that another group has confirmed."""
 
     origin: int
@@ -42,21 +42,25 @@ class Notes:
     def is_full(self) -> bool:
         return len(self) >= NOTES_MAX
 
-    def add(self, notes: Iterable[Note]) -> None:
+    def add(self, notes: Iterable[SentNote]) -> None:
         for note in notes:
             for column, value in zip(self._columns, note, strict=True):
                 column.append(value)
 
-    def first(self, count_max: int) -> list[Note]:
+    def first(self, count_max: int) -> list[SentNote]:
         """The oldest ones that nobody was told."""
         span = slice(self._told, self._told + count_max)
-        return [Note(*row) for row in zip(*(column[span] for column in self._columns), strict=True)]
+        return [
+            SentNote(*row) for row in zip(*(column[span] for column in self._columns), strict=True)
+        ]
 
-    def parts(self, count: int) -> Iterator[list[Note]]:
+    def parts(self, count: int) -> Iterator[list[SentNote]]:
         """All that nobody was told as of now, so many at a time."""
         columns = [column[self._told :] for column in self._columns]
         for at in range(0, len(columns[0]), count):
-            yield [Note(*row) for row in zip(*(c[at : at + count] for c in columns), strict=True)]
+            yield [
+                SentNote(*row) for row in zip(*(c[at : at + count] for c in columns), strict=True)
+            ]
 
     def settle(self, count: int) -> None:
         """A master has decided the oldest `count` of them."""

@@ -25,7 +25,7 @@ from paceline.wire.fields import Fields
 from paceline.wire.proof import NONCE_BYTES, PROOF_BYTES, Statement
 from paceline_broker.replication.handshake import Hello, Refused
 from paceline_broker.replication.messages import parse_message, read_hello, read_refused
-from paceline_broker.service.escape.notes import Note
+from paceline_broker.service.escape.notes import SentNote
 
 ESCAPE_HELLO = "escape_hello"
 """The kind of the first message of an escape."""
@@ -56,7 +56,7 @@ class EscapeChallenge:
 class Told:
     """What acting masters have sent elsewhere."""
 
-    notes: tuple[Note, ...]
+    notes: tuple[SentNote, ...]
     epochs: tuple[int, ...]
     """Of appointments of the sender of which nothing is left to tell after this."""
 
@@ -138,12 +138,12 @@ def parse_request(body: Buffer) -> tuple[int, ...] | Told:
         if not isinstance(rows, list) or len(rows) > NOTES_MAX:
             raise PeerError(f"notes is no list of at most {NOTES_MAX}")
         if not all(
-            _are_integers(row, 0, 2**64 - 1) and len(row) == len(Note._fields) for row in rows
+            _are_integers(row, 0, 2**64 - 1) and len(row) == len(SentNote._fields) for row in rows
         ):
             raise PeerError("a note is a list of four numbers")
         if not _are_integers(epochs, 0, 2**32 - 1) or len(epochs) > EPOCHS_MAX:
             raise PeerError("epochs is no list of epochs")
-        return Told(notes=tuple(Note(*row) for row in rows), epochs=tuple(epochs))
+        return Told(notes=tuple(SentNote(*row) for row in rows), epochs=tuple(epochs))
 
     return parse_message(body, {"escape_messages": sizes, "escape_told": told})
 

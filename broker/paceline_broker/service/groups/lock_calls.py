@@ -13,7 +13,7 @@ from paceline_broker.projections.projections import Projections
 from paceline_broker.service.groups.acting import ActingUse
 from paceline_broker.service.groups.offset_calls import Freed, check_distinct, token_of
 from paceline_broker.service.ledger import Ledger
-from paceline_broker.service.produce.auto_create import Creator
+from paceline_broker.service.produce.auto_create import AutoCreator
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.rpc import Handlers, raise_if_all_refused
 from paceline_broker.service.settings import ServiceSettings
@@ -29,7 +29,7 @@ class LockCalls:
         routes: Routes,
         ledger: Ledger,
         acting: ActingUse,
-        creator: Creator,
+        creator: AutoCreator,
         settings: ServiceSettings,
         *,
         freed: Freed,

@@ -17,7 +17,7 @@ from paceline.wire.names import (
 from paceline_broker.ports import Role
 from paceline_broker.service.groups.clients import ClientInfo, ClientTable, Peer
 from paceline_broker.service.groups.members import Coordinator, Owned
-from paceline_broker.service.produce.auto_create import Creator
+from paceline_broker.service.produce.auto_create import AutoCreator
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.rpc import CallerHandlers, Handlers
 from paceline_broker.service.settings import ServiceSettings
@@ -30,7 +30,11 @@ class MemberCalls:
     """`heartbeat`, `leave`, `members`, `ensure_topic`, `ensure_group`, `routes`."""
 
     def __init__(
-        self, coordinator: Coordinator, routes: Routes, creator: Creator, settings: ServiceSettings
+        self,
+        coordinator: Coordinator,
+        routes: Routes,
+        creator: AutoCreator,
+        settings: ServiceSettings,
     ) -> None:
         self._coordinator = coordinator
         self._routes = routes

@@ -14,7 +14,7 @@ from paceline.wire.calls.request import to_json
 from paceline.wire.fields import I64_MAX
 from paceline.wire.names import check_name
 from paceline_broker.appender import Outcomes
-from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.ports import LogWriter, Role
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.locks import Token
@@ -28,7 +28,7 @@ from paceline_broker.projections.projections import Projections
 from paceline_broker.service.fetch.bulk_reads import Planner
 from paceline_broker.service.groups.acting import ActingUse
 from paceline_broker.service.ledger import Ledger
-from paceline_broker.service.produce.auto_create import Creator
+from paceline_broker.service.produce.auto_create import AutoCreator
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.rpc import Handlers, raise_if_all_refused
 from paceline_broker.service.topic_records import is_former_group, knowing_group, standing
@@ -47,9 +47,9 @@ class OffsetCalls:
         routes: Routes,
         ledger: Ledger,
         acting: ActingUse,
-        creator: Creator,
+        creator: AutoCreator,
         *,
-        trust: Callable[[], Trust],
+        trust: Callable[[], ClockTrust],
         freed: Freed,
     ) -> None:
         self._role = role
@@ -87,7 +87,7 @@ class OffsetCalls:
             group=group,
             is_reset=asked.reset,
             entries=entries,
-            may_expire=self._trust() is not Trust.DIFFERS,  # R29
+            may_expire=self._trust() is not ClockTrust.DIFFERS,  # R29
         )
         is_known = self._role.projections.group_ids.get(group) is not None
         is_new = not is_known and group not in self._routes.consumer_groups

@@ -18,10 +18,10 @@ from paceline.wire.names import check_name, check_topic_name, retry_topic
 from paceline.wire.receipts import ATTEMPT_MAX, Receipt, format_handle, parse_handle, why_refused
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.service.fetch.filters import FilterRegistry
-from paceline_broker.service.pop.grant import Asked, Given
-from paceline_broker.service.pop.operations import Settled
+from paceline_broker.service.pop.grant import PopGrant, PopRequest
+from paceline_broker.service.pop.operations import SettledReceipt
 from paceline_broker.service.pop.pop import Receipts
-from paceline_broker.service.produce.auto_create import Creator
+from paceline_broker.service.produce.auto_create import AutoCreator
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.rpc import CallerHandlers, Handlers
 
@@ -30,7 +30,7 @@ class ReceiptCalls:
     """Handlers of one broker."""
 
     def __init__(
-        self, receipts: Receipts, routes: Routes, creator: Creator, filters: FilterRegistry
+        self, receipts: Receipts, routes: Routes, creator: AutoCreator, filters: FilterRegistry
     ) -> None:
         self._filters = filters
         self._receipts = receipts
@@ -57,7 +57,7 @@ class ReceiptCalls:
             messages=[[row.key >> 16, row.key & 0xFFFF, *row[1:]] for row in given.rows],
         )
 
-    async def receive(self, wanted: wire.Receive, caller: Hashable) -> Given:
+    async def receive(self, wanted: wire.Receive, caller: Hashable) -> PopGrant:
         """What a receiver that asks so is given; for streams and HTTP."""
         group = check_name(wanted.group, "group")
         keys = self._keys(await self._subscriptions(wanted, caller))
@@ -68,7 +68,7 @@ class ReceiptCalls:
         retries = self._routes.find_topic(retry_topic(group))
         if retries is not None:
             self._add_queues(keys, retries.topic_id, ALL)
-        asked = Asked(
+        asked = PopRequest(
             group=group,
             client_id=wanted.client_id,
             keys=tuple(keys),
@@ -152,7 +152,7 @@ class ReceiptCalls:
         return receipts
 
 
-def _answer(settled: Sequence[Settled], group: str) -> wire.Receipts:
+def _answer(settled: Sequence[SettledReceipt], group: str) -> wire.Receipts:
     """A row for each handle; if none of them counted, the first one's error."""
     rows = []
     for _, code, renewed, until_unix_ms in settled:

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from paceline.errors import OffsetOutOfRangeError, PacelineError, StorageError
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
-from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.ports import Role
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.receipt_queue import Run
-from paceline_broker.projections.receipts import Dying
+from paceline_broker.projections.receipts import ExhaustedMessage
 from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.retry.send_back import SendBack
 from paceline_broker.service.retry.source_messages import Source, SourceReader, Wanted
@@ -42,10 +42,10 @@ class Exhausted(NamedTuple):
     position: int
 
 
-_One = TypeVar("_One", Exhausted, Dying)
+_One = TypeVar("_One", Exhausted, ExhaustedMessage)
 
 
-class Burying:
+class DeadLetterMaker:
     """One task while there is something to bury; one per broker."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Burying:
         ledger: Ledger,
         sources: SourceReader,
         send_back: SendBack,
-        trust: Callable[[], Trust],
+        trust: Callable[[], ClockTrust],
         *,
         on_buried: Callable[[str, Iterable[int]], None],
     ) -> None:
@@ -65,7 +65,7 @@ class Burying:
         self._send_back = send_back
         self._trust = trust
         self._waiting: dict[Exhausted, None] = {}
-        self._stuck: set[Dying] = set()
+        self._stuck: set[ExhaustedMessage] = set()
         """Tried, and perhaps not finished: others have their turn before they are tried again."""
         self._task: asyncio.Task[None] | None = None
         self._on_buried = on_buried
@@ -134,7 +134,7 @@ class Burying:
         found = await self._sources.read_some(wanted, enough_bytes=_STEP_BYTES)
         return {one: found[at] for at, one in enumerate(some) if at in found}
 
-    async def _finish(self, group: str, dying: list[Dying]) -> None:
+    async def _finish(self, group: str, dying: list[ExhaustedMessage]) -> None:
         await self._send_back.ensure(group)
         read = await self._read(dying)
         self._stuck.difference_update(one for one in dying if one not in read)
@@ -168,7 +168,7 @@ class Burying:
         projections = self._role.projections
         topic_id = self._send_back.dead_topic_id(group)
         now = self._ledger.log_time_ms()
-        if self._trust() is Trust.DIFFERS:
+        if self._trust() is ClockTrust.DIFFERS:
             return  # R29: nothing expires
         buried = [
             source
@@ -194,7 +194,7 @@ class Burying:
         rows = [
             [source.key, source.offset, source.offset + 1]
             for source in buried
-            if Dying(group, source.key, source.offset) in dying
+            if ExhaustedMessage(group, source.key, source.offset) in dying
         ]
         if rows:
             self._append(["drop", group, rows], now)

@@ -26,7 +26,7 @@ BYTES_MAX = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PopRequest:
     """What a receiver wants."""
 
     group: str
@@ -46,7 +46,7 @@ class Asked:
     """Deliveries of one message: the first and the group's `retry_max_times`."""
 
 
-class GivenRow(NamedTuple):
+class PopGrantRow(NamedTuple):
     """Messages [first, end) of a queue."""
 
     key: int
@@ -56,12 +56,12 @@ class GivenRow(NamedTuple):
 
 
 @dataclass(slots=True)
-class Given:
+class PopGrant:
     """What a receiver was given, under the record at `position`."""
 
     position: int
     until_unix_ms: int
-    rows: list[GivenRow] = field(default_factory=list)
+    rows: list[PopGrantRow] = field(default_factory=list)
     exhausted: list[tuple[int, Run]] = field(default_factory=list)
     """(queue key, messages): no attempt is left of them."""
     cold: list[memoryview] = field(default_factory=list)
@@ -97,13 +97,13 @@ class Turn(Protocol):
     def fold(self, item: list[Any]) -> None: ...
 
 
-def hand_out(asked: Asked, turn: Turn, *, inflight_max: int, begin_with: int) -> Given:
+def hand_out(asked: PopRequest, turn: Turn, *, inflight_max: int, begin_with: int) -> PopGrant:
     """Decide and fold; `rows` are empty if there is nothing now.
 
     `begin_with` says with which queue, so that none is starved by those before it.
     """
     until = turn.now_unix_ms + asked.invisible_ms
-    given = Given(turn.position, until)
+    given = PopGrant(turn.position, until)
     work = _HandingOut(asked, turn, given, inflight_max, begin_with)
     given.has_more = not work.begin()
     if given.has_more:
@@ -123,7 +123,7 @@ class _HandingOut:
     """One answer in the making. Each step folds what it gives, so the next step sees it."""
 
     def __init__(
-        self, asked: Asked, turn: Turn, given: Given, inflight_max: int, begin_with: int
+        self, asked: PopRequest, turn: Turn, given: PopGrant, inflight_max: int, begin_with: int
     ) -> None:
         self._asked = asked
         self._turn = turn
@@ -198,7 +198,7 @@ class _HandingOut:
         """Messages whose invisible time is over."""
         if not self._turn.may_expire:
             return
-        rows: list[GivenRow] = []
+        rows: list[PopGrantRow] = []
         left = min(count_max, self.room)
         for key in self._keys:
             if left <= 0:
@@ -212,7 +212,9 @@ class _HandingOut:
                     continue
                 count = min(run.end - run.first, left)
                 if count:
-                    rows.append(GivenRow(key, run.first, run.first + count, run.grant.attempt + 1))
+                    rows.append(
+                        PopGrantRow(key, run.first, run.first + count, run.grant.attempt + 1)
+                    )
                 left -= count
         self._give(rows)
 
@@ -234,7 +236,7 @@ class _HandingOut:
 
     def new(self) -> None:
         """Messages that nobody was given before."""
-        rows: list[GivenRow] = []
+        rows: list[PopGrantRow] = []
         left = self.room
         for key in self._keys:
             if left <= 0 or self._is_full():
@@ -244,7 +246,7 @@ class _HandingOut:
             left -= sum(row.end - row.first for row in found)
         self._give(rows)
 
-    def _new_of(self, key: int, count_max: int) -> list[GivenRow]:
+    def _new_of(self, key: int, count_max: int) -> list[PopGrantRow]:
         """New messages of one queue; what its filter does not want before them is passed over."""
         count = min(count_max, self._new_count(key))
         receipts = self._receipts.get(self._asked.group, key)
@@ -254,18 +256,18 @@ class _HandingOut:
         count = _within_bytes(queue, first, count)
         wanted = self._asked.filters.get(key)
         if wanted is None:
-            return [GivenRow(key, first, first + count, 1)]
+            return [PopGrantRow(key, first, first + count, 1)]
         sifted = sift(queue, first, count, wanted, self._turn.reader, self._turn.look)
         self._given.has_more |= sifted.has_more
         if sifted.cold is not None:
             self._given.cold.append(sifted.cold)
         if not sifted.rows and sifted.end > first:
             self._turn.fold(["pass", self._asked.group, [[key, sifted.end]]])
-        return [GivenRow(key, low, high, 1) for low, high in sifted.rows]
+        return [PopGrantRow(key, low, high, 1) for low, high in sifted.rows]
 
     def ordered(self) -> None:
         """Of each queue either what is out and due, the lowest first, or else new ones."""
-        rows: list[GivenRow] = []
+        rows: list[PopGrantRow] = []
         left = self.room
         for key in self._keys:
             receipts = self._receipts.get(self._asked.group, key)
@@ -281,8 +283,8 @@ class _HandingOut:
             left -= sum(row.end - row.first for row in found)
         self._give(rows)
 
-    def _lowest_due(self, receipts: QueueReceipts, count_max: int) -> list[GivenRow]:
-        rows: list[GivenRow] = []
+    def _lowest_due(self, receipts: QueueReceipts, count_max: int) -> list[PopGrantRow]:
+        rows: list[PopGrantRow] = []
         if not self._turn.may_expire or receipts.withdrawn:
             return rows
         for run in receipts.runs():
@@ -292,7 +294,9 @@ class _HandingOut:
             if run.grant.attempt >= self._asked.attempts_max:
                 self._given.exhausted.append((receipts.key, run))
                 break
-            rows.append(GivenRow(receipts.key, run.first, run.first + count, run.grant.attempt + 1))
+            rows.append(
+                PopGrantRow(receipts.key, run.first, run.first + count, run.grant.attempt + 1)
+            )
             count_max -= count
         return rows
 
@@ -301,7 +305,7 @@ class _HandingOut:
         self._given.has_more |= is_full
         return is_full
 
-    def _give(self, rows: list[GivenRow]) -> None:
+    def _give(self, rows: list[PopGrantRow]) -> None:
         if not rows:
             return
         asked = self._asked

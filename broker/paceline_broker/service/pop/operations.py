@@ -10,9 +10,9 @@ from paceline.records.header import pack_source
 from paceline.wire.receipts import Receipt
 from paceline_broker.ports import LogReader, LogWriter
 from paceline_broker.projections.projections import Projections
-from paceline_broker.projections.receipt_queue import Standing
+from paceline_broker.projections.receipt_queue import ReceiptState
 from paceline_broker.service.pop.filtering import TurnLook
-from paceline_broker.service.pop.grant import Asked, hand_out
+from paceline_broker.service.pop.grant import PopRequest, hand_out
 from paceline_broker.service.settings import ServiceSettings
 
 TURN_BYTES_MAX = 1024 * 1024
@@ -56,7 +56,7 @@ class Turn:
         return max(0, TURN_BYTES_MAX - self.size_bytes) // _ROW_BYTES_MAX
 
 
-class Settled(NamedTuple):
+class SettledReceipt(NamedTuple):
     """What became of one receipt."""
 
     receipt: Receipt
@@ -121,24 +121,26 @@ class Settle(Operation):
         self.answer = [settled[receipt] for receipt in self._receipts]
         return True
 
-    def _standing(self, turn: Turn, receipt: Receipt) -> Standing:
+    def _standing(self, turn: Turn, receipt: Receipt) -> ReceiptState:
         found = turn.projections.receipts.get(self.group, receipt.key)
         if found is None:
-            return Standing.UNKNOWN
+            return ReceiptState.UNKNOWN
         standing = found.standing(receipt.offset, receipt.position, receipt.attempt)
-        if standing is Standing.PAST:
+        if standing is ReceiptState.PAST:
             # Whoever asks again long after hears what it was told first: the message is done.
             is_lost = _is_deleted_or_dead(turn, self.group, receipt)
-            return Standing.VOID if is_lost else Standing.DONE
+            return ReceiptState.VOID if is_lost else ReceiptState.DONE
         return standing
 
-    def _acknowledge(self, turn: Turn, receipts: Iterable[Receipt]) -> dict[Receipt, Settled]:
-        settled: dict[Receipt, Settled] = {}
+    def _acknowledge(
+        self, turn: Turn, receipts: Iterable[Receipt]
+    ) -> dict[Receipt, SettledReceipt]:
+        settled: dict[Receipt, SettledReceipt] = {}
         rows: list[list[int]] = []
         for receipt in sorted(receipts):
             standing = self._standing(turn, receipt)
-            settled[receipt] = Settled(receipt, _code(standing))
-            if standing is not Standing.OPEN:
+            settled[receipt] = SettledReceipt(receipt, _code(standing))
+            if standing is not ReceiptState.OPEN:
                 continue
             key, offset, position = receipt.key, receipt.offset, receipt.position
             last = rows[-1] if rows else None
@@ -150,24 +152,24 @@ class Settle(Operation):
             turn.fold(["ack", self.group, rows])
         return settled
 
-    def _change(self, turn: Turn, receipt: Receipt) -> Settled:
+    def _change(self, turn: Turn, receipt: Receipt) -> SettledReceipt:
         standing = self._standing(turn, receipt)
-        if standing is not Standing.OPEN:
+        if standing is not ReceiptState.OPEN:
             # Also of a message that this receipt has acknowledged: it is not invisible, it is done.
             code = _code(standing) or "RECEIPT_EXPIRED"
-            return Settled(receipt, code)
+            return SettledReceipt(receipt, code)
         assert self._invisible_ms is not None
         until = turn.now_unix_ms + self._invisible_ms
         attempt = max(0, receipt.attempt - 1) if self._is_unseen else receipt.attempt
         turn.fold(["change", self.group, [[receipt.key, receipt.offset, until, attempt]]])
         renewed = receipt._replace(position=turn.position, attempt=attempt)
-        return Settled(receipt, None, renewed, until)
+        return SettledReceipt(receipt, None, renewed, until)
 
 
 class Receive(Operation):
     """A receiver, perhaps waiting."""
 
-    def __init__(self, asked: Asked, limits: ServiceSettings, number: int) -> None:
+    def __init__(self, asked: PopRequest, limits: ServiceSettings, number: int) -> None:
         """`number`: of this receive among all, so that each begins with another queue."""
         super().__init__(asked.group)
         self.number = number
@@ -219,11 +221,11 @@ def _is_deleted_or_dead(turn: Turn, group: str, receipt: Receipt) -> bool:
     return made is not None
 
 
-def _code(standing: Standing) -> str | None:
+def _code(standing: ReceiptState) -> str | None:
     match standing:
-        case Standing.OPEN | Standing.DONE:
+        case ReceiptState.OPEN | ReceiptState.DONE:
             return None
-        case Standing.UNKNOWN:
+        case ReceiptState.UNKNOWN:
             return "INVALID_RECEIPT_HANDLE"
         case _:
             return "RECEIPT_EXPIRED"

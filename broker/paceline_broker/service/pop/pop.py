@@ -18,13 +18,13 @@ from paceline.errors import OutcomeUnknownError, PacelineError, PollingFullError
 from paceline.platform.ports import Clock
 from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.wire.receipts import Receipt
-from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.ports import LogReader, LogWriter, Role
 from paceline_broker.projections.receipt_queue import Run
 from paceline_broker.service.pop.counters import ReceiptCounters
 from paceline_broker.service.pop.filtering import TurnLook
-from paceline_broker.service.pop.grant import Asked, Given
-from paceline_broker.service.pop.operations import Operation, Receive, Settle, Settled, Turn
+from paceline_broker.service.pop.grant import PopGrant, PopRequest
+from paceline_broker.service.pop.operations import Operation, Receive, Settle, SettledReceipt, Turn
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 from paceline_broker.service.topic_records import log_group
@@ -50,7 +50,7 @@ class Receipts:
         routes: Routes,
         clock: Clock,
         settings: ServiceSettings,
-        trust: Callable[[], Trust],
+        trust: Callable[[], ClockTrust],
         *,
         on_exhausted: Callable[[str, Sequence[tuple[int, Run]]], None],
         watch: Callable[[int], None],
@@ -81,7 +81,7 @@ class Receipts:
 
     # -- asking ------------------------------------------------------------------------------------
 
-    async def receive(self, asked: Asked, *, wait_ms: int) -> Given:
+    async def receive(self, asked: PopRequest, *, wait_ms: int) -> PopGrant:
         """Messages for a receiver, or none after `wait_ms`. Raises what appending raises."""
         self._received += 1
         operation = Receive(asked, self._settings, self._received)
@@ -93,23 +93,23 @@ class Receipts:
             seconds = (wait_ms or _LOOK_MS) / 1000
             operation.timer = loop.call_later(seconds, self._time_over, operation)
         try:
-            given: Given = await self._decided(operation)
+            given: PopGrant = await self._decided(operation)
         finally:
             self._forget(operation)
         return given
 
-    async def acknowledge(self, group: str, receipts: Sequence[Receipt]) -> list[Settled]:
+    async def acknowledge(self, group: str, receipts: Sequence[Receipt]) -> list[SettledReceipt]:
         """End receipts: their messages are done. In the order asked."""
         return await self._settled(Settle(group, receipts, None, is_unseen=False))
 
     async def change(
         self, group: str, receipts: Sequence[Receipt], invisible_ms: int, *, is_unseen: bool
-    ) -> list[Settled]:
+    ) -> list[SettledReceipt]:
         """Let messages be invisible for so long from now; `is_unseen`: they were not looked at."""
         return await self._settled(Settle(group, receipts, invisible_ms, is_unseen=is_unseen))
 
-    async def _settled(self, operation: Settle) -> list[Settled]:
-        settled: list[Settled] = await self._decided(operation)
+    async def _settled(self, operation: Settle) -> list[SettledReceipt]:
+        settled: list[SettledReceipt] = await self._decided(operation)
         if any(row.code is not None for row in settled):
             # A master that was deposed knows no grant of a later one (R4).
             assert operation.writer is not None
@@ -135,7 +135,7 @@ class Receipts:
         self._submit(operation)
         return await operation.future
 
-    def _check_room(self, asked: Asked) -> None:
+    def _check_room(self, asked: PopRequest) -> None:
         """RocketMQ's popPollingSize and maxPopPollingSize."""
         settings = self._settings
         is_full = len(self._all_waiting) >= settings.max_pop_polling_size or any(
@@ -178,7 +178,7 @@ class Receipts:
         except PacelineError as error:
             self._refuse_turn(new, woken, error)
             return
-        may_expire = self._trust() is not Trust.DIFFERS
+        may_expire = self._trust() is not ClockTrust.DIFFERS
         position, reader = int(writer.end), self._role.reader
         self._look.begin()
         dead_topic_id = self._routes.dead_topic_id

@@ -68,7 +68,7 @@ class _Asking(NamedTuple):
     task: "asyncio.Task[None]"
 
 
-class Creator:
+class AutoCreator:
     """One per broker. `ask` None: there are no controllers to ask, so nothing is made."""
 
     def __init__(

@@ -29,7 +29,7 @@ from paceline_broker.projections.locks import Token
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.counters import Counters
 from paceline_broker.service.ledger import Ledger
-from paceline_broker.service.produce.auto_create import Creator
+from paceline_broker.service.produce.auto_create import AutoCreator
 from paceline_broker.service.retry.derived import Made, Target, append_derived, origin_of
 from paceline_broker.service.retry.source_messages import Source, SourceReader, Wanted
 from paceline_broker.service.routes import Routes
@@ -95,7 +95,7 @@ class SendBack:
         routes: Routes,
         ledger: Ledger,
         sources: SourceReader,
-        creator: Creator,
+        creator: AutoCreator,
         counters: Counters,
         settings: ServiceSettings,
         *,

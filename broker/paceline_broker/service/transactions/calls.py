@@ -6,15 +6,15 @@ from typing import Any
 from paceline.errors import BadRequestError
 from paceline.wire.calls import messages as wire
 from paceline.wire.names import check_name
-from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.ports import Role
 from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.rpc import Handlers
 from paceline_broker.service.settings import ServiceSettings
 from paceline_broker.service.transactions.check_back import TransactionChecks
-from paceline_broker.service.transactions.half_messages import HalfReader
-from paceline_broker.service.transactions.rewrite import HalfNeeds
+from paceline_broker.service.transactions.half_messages import HalfMessageReader
+from paceline_broker.service.transactions.rewrite import HalfMessageRewriter
 from paceline_broker.service.transactions.transactions import (
     TransactionCounters,
     TransactionEnds,
@@ -30,16 +30,16 @@ class Transactions:
         routes: Routes,
         ledger: Ledger,
         settings: ServiceSettings,
-        trust: Callable[[], Trust],
+        trust: Callable[[], ClockTrust],
     ) -> None:
         self._routes = routes
         self.counters = TransactionCounters()
-        halves = HalfReader(role)
+        halves = HalfMessageReader(role)
         self.ends = TransactionEnds(role, routes, ledger, halves, self.counters, settings)
         self.checks = TransactionChecks(
             role, routes, ledger, halves, self.counters, settings, trust
         )
-        self.needs = HalfNeeds(role, routes, ledger, halves)
+        self.needs = HalfMessageRewriter(role, routes, ledger, halves)
 
     def handlers(self) -> Handlers:
         return {

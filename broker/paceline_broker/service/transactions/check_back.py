@@ -24,7 +24,7 @@ from paceline.platform.runtime import pause
 from paceline.records.header import Cause, Kind
 from paceline.wire import properties as names
 from paceline.wire.names import TRANS_CHECK_MAX_TIME_TOPIC
-from paceline_broker.controllers.clock_skew import Trust
+from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.ports import LogWriter, Role, open_writer
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.transactions import Ended, Half, operation_document
@@ -37,7 +37,7 @@ from paceline_broker.service.transactions.half_messages import (
     TEXT_BYTES_MAX,
     Chosen,
     HalfBatch,
-    HalfReader,
+    HalfMessageReader,
     batches_of,
     transaction_id,
 )
@@ -83,10 +83,10 @@ class TransactionChecks:
         role: Role,
         routes: Routes,
         ledger: Ledger,
-        halves: HalfReader,
+        halves: HalfMessageReader,
         counters: TransactionCounters,
         settings: ServiceSettings,
-        trust: Callable[[], Trust],
+        trust: Callable[[], ClockTrust],
     ) -> None:
         self._role = role
         self._routes = routes
@@ -260,7 +260,7 @@ class TransactionChecks:
 
     def _open_writer(self) -> LogWriter | None:
         """The writer of an open epoch, while the clock may be believed (R29)."""
-        return open_writer(self._role) if self._trust() is Trust.AGREES else None
+        return open_writer(self._role) if self._trust() is ClockTrust.AGREES else None
 
     async def _learn(self, known: KnownHalves) -> None:
         """Who is to be asked about halves that came since the last look, and when."""

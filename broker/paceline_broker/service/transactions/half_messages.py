@@ -84,7 +84,7 @@ class HalfBatch:
         return kept or unique_key(self.header, index, group)
 
 
-class HalfReader:
+class HalfMessageReader:
     """Reads HALF batches on the master of the moment."""
 
     def __init__(self, role: Role) -> None:

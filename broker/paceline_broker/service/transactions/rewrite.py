@@ -18,7 +18,7 @@ from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.transactions.half_messages import (
     Chosen,
-    HalfReader,
+    HalfMessageReader,
     batches_of,
     size_of,
 )
@@ -31,10 +31,12 @@ REFUSED_MS = 500
 """After the log refused to take more, or what was appended was not confirmed in time."""
 
 
-class HalfNeeds:
+class HalfMessageRewriter:
     """`retention.Needs` of half messages. `run` ends only by cancellation."""
 
-    def __init__(self, role: Role, routes: Routes, ledger: Ledger, halves: HalfReader) -> None:
+    def __init__(
+        self, role: Role, routes: Routes, ledger: Ledger, halves: HalfMessageReader
+    ) -> None:
         self._role = role
         self._routes = routes
         self._ledger = ledger

@@ -35,7 +35,7 @@ from paceline_broker.service.transactions.half_messages import (
     HANDLE_KIND,
     Chosen,
     HalfBatch,
-    HalfReader,
+    HalfMessageReader,
     batches_of,
     transaction_id,
 )
@@ -94,7 +94,7 @@ class TransactionEnds:
         role: Role,
         routes: Routes,
         ledger: Ledger,
-        halves: HalfReader,
+        halves: HalfMessageReader,
         counters: TransactionCounters,
         settings: ServiceSettings,
     ) -> None:

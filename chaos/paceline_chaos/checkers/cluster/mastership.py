@@ -53,7 +53,7 @@ def _names_its_epoch(evidence: Evidence, found: Findings, send: Send) -> None:
         return
     found.judged += 1
     stored = log.epochs[send.offset - log.start]
-    if stored != send.epoch and evidence.excuses.was_given_up(send):
+    if stored != send.epoch and evidence.allowances.was_given_up(send):
         return  # the copy that was elected uncleanly may have it of an older master, by its place
     if stored > send.epoch or (stored < send.epoch and not send.is_duplicate):
         found.violate(
@@ -176,7 +176,7 @@ def _is_no_member(found: Findings, before: Ruling | None, ruling: Ruling) -> Non
 
 def _is_by_order(evidence: Evidence, found: Findings, ruling: Ruling) -> None:
     found.judged += 1
-    if not evidence.excuses.is_ordered(ruling):
+    if not evidence.allowances.is_ordered(ruling):
         found.violate(
             f"replica {ruling.members['master']} of {ruling.group} was elected uncleanly, and "
             f"nobody had ordered that",

@@ -28,7 +28,7 @@ def damage_is_mended(evidence: Evidence) -> Findings:
     whole: defaultdict[str, set[str]] = defaultdict(set)
     dumps = [dump for dumps in evidence.dumps_of.values() for dump in dumps]
     for dump in dumps:
-        if not evidence.excuses.is_hurt(dump) and dump.node not in broken:
+        if not evidence.allowances.is_hurt(dump) and dump.node not in broken:
             whole[dump.group].add(dump.node)
     for dump in dumps:
         damaged = last.get(dump.node)
@@ -38,7 +38,7 @@ def damage_is_mended(evidence: Evidence) -> Findings:
         if end_us - since_us < evidence.bounds.repair_us:
             continue
         found.judged += 1
-        if evidence.excuses.is_hurt(dump):
+        if evidence.allowances.is_hurt(dump):
             found.violate(
                 f"the log of {dump.node} was damaged {(end_us - damaged.at_us) / 1e6:.1f} s before "
                 f"the end, and is not mended: it has [{dump.start}, {dump.end}); {dump.damage}",

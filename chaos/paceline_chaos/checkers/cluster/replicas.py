@@ -4,7 +4,7 @@ S17, INV-2, INV-12 and R23.
 A probe is one moment of one node, so between two probes nothing is known; each rule below is one
 that must hold at the moment of a probe whatever came before, given what was answered before it. The
 position of a probe is `flushed` with fsync durability, `end` with memory durability. Probes of
-nodes whose disk has lost something by a fault (`Excuses.may_lack`) are not held to what it once
+nodes whose disk has lost something by a fault (`Allowances.may_lack`) are not held to what it once
 had. A damaged log is no excuse by itself: R23 asks for the fault.
 Confirmed positions are those of H: an acknowledged record that is not in H is S1's.
 """
@@ -39,7 +39,7 @@ def positions_are_in_order(evidence: Evidence) -> Findings:
             found.violate(f"{probe.node} confirms {probe.confirm} and has {confirm_limit}", probe)
     for dump in evidence.dumps:
         found.judged += 1
-        if dump.confirm > dump.end and not evidence.excuses.lacks_in_the_end(dump.node):
+        if dump.confirm > dump.end and not evidence.allowances.lacks_in_the_end(dump.node):
             found.violate(
                 f"{dump.node} remembers confirm {dump.confirm}, its log ends at {dump.end}", dump
             )
@@ -53,9 +53,9 @@ def damage_has_a_cause(evidence: Evidence) -> Findings:
     found = Findings("R23")
     for dump in evidence.dumps:
         found.judged += 1
-        if dump.damage is None or evidence.excuses.explains_damage(dump):
+        if dump.damage is None or evidence.allowances.explains_damage(dump):
             continue
-        if not evidence.excuses.is_tear(dump):
+        if not evidence.allowances.is_tear(dump):
             found.violate(
                 f"the log of {dump.node} has damage that no fault made: {dump.damage}", dump
             )
@@ -148,7 +148,7 @@ def _last_members_hold_it(
         if evidence.replica_of(dump) not in timeline.sets[-1]:
             continue
         found.judged += 1
-        if dump.end < end and not evidence.excuses.lacks_in_the_end(dump.node):
+        if dump.end < end and not evidence.allowances.lacks_in_the_end(dump.node):
             found.violate(
                 f"{dump.node}, a member in the end, holds a log up to {dump.end}; the record up "
                 f"to {end} had been acknowledged",
@@ -291,7 +291,7 @@ def _compare(
             return
     longer = mine if len(mine) > len(theirs) else theirs
     missing = reference if longer is mine else dump
-    if len(mine) != len(theirs) and not evidence.excuses.lacks_in_the_end(missing.node):
+    if len(mine) != len(theirs) and not evidence.allowances.lacks_in_the_end(missing.node):
         found.violate(
             f"the log of {missing.node} lacks {_shown(longer[min(len(mine), len(theirs))])}, "
             f"which lies below confirm {limit}",

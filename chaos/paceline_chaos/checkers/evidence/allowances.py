@@ -48,7 +48,7 @@ _NEVER = 1 << 62
 Span = tuple[int, int]
 
 
-class Excuses:
+class Allowances:
     """Of one history. `used` is all that changes."""
 
     def __init__(self, evidence: "Evidence") -> None:

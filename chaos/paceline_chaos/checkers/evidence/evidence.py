@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Set
 from functools import cached_property
 from typing import TypeVar, cast
 
-from paceline_chaos.checkers.evidence.allowances import RETIRED, Excuses
+from paceline_chaos.checkers.evidence.allowances import RETIRED, Allowances
 from paceline_chaos.checkers.evidence.bounds import SECOND_US, Bounds
 from paceline_chaos.checkers.evidence.chains import Chains
 from paceline_chaos.checkers.evidence.parts import (
@@ -109,7 +109,7 @@ class Evidence:
         self.decisions = self._of(Decision)
         self.faults = self._of(FaultEvent)
         self.phases = self._of(Phase)
-        self.excuses = Excuses(self)
+        self.allowances = Allowances(self)
         self.orders = self._of(OrderElection)
         self.all_dumps = self._of(ReplicaDump)
         self.dumps = [dump for dump in self.all_dumps if not dump.is_discarded]
@@ -157,7 +157,7 @@ class Evidence:
     def crippled(self) -> frozenset[str]:
         """Nodes that owe nothing after healing: broken for ever, replaced by others, or with a log
         that a fault has damaged: such a node refuses what it cannot vouch for (R24)."""
-        damaged = {dump.node for dump in self.dumps if self.excuses.explains_damage(dump)}
+        damaged = {dump.node for dump in self.dumps if self.allowances.explains_damage(dump)}
         return self.broken | self.retired | damaged
 
     @cached_property
@@ -235,7 +235,7 @@ class Evidence:
 
     def binding(self, send: Send) -> bool:
         """Whether an acknowledgement promises that the message stays."""
-        return send.is_confirmed and not self.excuses.was_given_up(send)
+        return send.is_confirmed and not self.allowances.was_given_up(send)
 
     def placed_acks(self, group: str) -> list[tuple[Send, int]]:
         """Binding acknowledgements, each with the position from which on its record is confirmed,
@@ -272,7 +272,9 @@ class Evidence:
         """Group -> the log that counts; groups of which no log is whole are left out."""
         chosen = {}
         for group, dumps in self.dumps_of.items():
-            whole = [d for d in dumps if d.damage is None and not self.excuses.explains_damage(d)]
+            whole = [
+                d for d in dumps if d.damage is None and not self.allowances.explains_damage(d)
+            ]
             if whole:
                 last = self._final_master(group)
                 named = (dump for dump in whole if _is_of(dump, last))
@@ -301,7 +303,7 @@ class Evidence:
                 if batch.queue is not None and batch.messages:
                     log = logs.get(batch.queue)
                     if log is None:
-                        is_cut = 0 < dump.start <= self.excuses.deleted_below(dump.group)
+                        is_cut = 0 < dump.start <= self.allowances.deleted_below(dump.group)
                         start = batch.base_offset if is_cut else 0
                         log = logs[batch.queue] = QueueLog(start)
                     log.put(batch)
@@ -344,7 +346,7 @@ class Evidence:
     def start_of(self, queue: Queue) -> int:
         """Offsets below it are deleted by now (retention): those whose batches ended, or began,
         below what the records give up; a file may hold them still."""
-        limit = self.excuses.deleted_below(queue.group)
+        limit = self.allowances.deleted_below(queue.group)
         log = self.logs.get(queue)
         if not limit or queue.group not in self.truth:
             return 0 if log is None else log.start
@@ -368,7 +370,7 @@ class Evidence:
         }
         found: dict[str, int] = {}
         for group, dump in self.truth.items():
-            limit = self.excuses.deleted_below(group)
+            limit = self.allowances.deleted_below(group)
             if not limit and dump.start == 0:
                 continue
             kept = (
@@ -386,7 +388,7 @@ class Evidence:
         """First offset of each queue whose batch begins at or above what is given up."""
         found: dict[Queue, int] = {}
         for group, dump in self.truth.items():
-            limit = self.excuses.deleted_below(group)
+            limit = self.allowances.deleted_below(group)
             for batch in dump.batches:
                 if batch.queue is not None and batch.messages and batch.position >= limit:
                     found.setdefault(batch.queue, batch.base_offset)
@@ -430,11 +432,11 @@ class Evidence:
 
     def was_replaced(self, node: str, start_us: int, end_us: int) -> bool:
         """Whether a node got another disk in that time."""
-        return self.excuses.was_replaced(node, start_us, end_us)
+        return self.allowances.was_replaced(node, start_us, end_us)
 
     def is_intact(self, probe: Probe) -> bool:
         """Its node serves, and whatever its disk has lost it has made good."""
-        return probe.role in SERVING and not self.excuses.may_lack(probe.node, probe.at_us)
+        return probe.role in SERVING and not self.allowances.may_lack(probe.node, probe.at_us)
 
     # -- controllers ------------------------------------------------------------------------------
 
@@ -481,7 +483,7 @@ class Evidence:
 
     def is_lossy(self, group: str) -> bool:
         """Whether an operator has ordered an election that loses records."""
-        return self.excuses.is_lossy(group)
+        return self.allowances.is_lossy(group)
 
     def timeline(self, group: str) -> SetTimeline:
         """Sets in force, by the time at which they were committed."""

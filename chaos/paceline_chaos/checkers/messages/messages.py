@@ -69,7 +69,7 @@ def _a_log_is_left(evidence: Evidence, found: Findings) -> None:
             lost.setdefault(queue.group, []).extend(filter(evidence.binding, sends))
     for group, sends in lost.items():
         found.judged += len(sends)
-        if sends and not evidence.excuses.are_all_damaged(group):
+        if sends and not evidence.allowances.are_all_damaged(group):
             found.violate(
                 f"{len(sends)} messages were acknowledged in {group}, and in the end no log of it "
                 f"is whole",

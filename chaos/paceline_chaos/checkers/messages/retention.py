@@ -27,7 +27,7 @@ def starts_only_rise(evidence: Evidence) -> Findings:
         _is_in_range(found, pull)
     for log in chain[Probe | ReplicaDump](evidence.probes, evidence.all_dumps):
         found.judged += 1
-        limit = evidence.excuses.deleted_below(log.group)
+        limit = evidence.allowances.deleted_below(log.group)
         if log.start > limit and not _is_damaged(evidence, log):
             found.violate(
                 f"the log of {log.node} begins at {log.start}, and nothing from {limit} on may be "
@@ -39,7 +39,7 @@ def starts_only_rise(evidence: Evidence) -> Findings:
 
 def _is_damaged(evidence: Evidence, log: Probe | ReplicaDump) -> bool:
     """Whether a fault has taken the file that it began with."""
-    return isinstance(log, ReplicaDump) and evidence.excuses.explains_damage(log)
+    return isinstance(log, ReplicaDump) and evidence.allowances.explains_damage(log)
 
 
 def _rise(found: Findings, queries: list[QueryRange]) -> None:

@@ -157,7 +157,7 @@ def _what_was_begun_is_known(
             continue
         if evidence.is_lossy(begin.group):
             continue
-        if evidence.excuses.deleted_below(begin.group):  # of the ended ones, too
+        if evidence.allowances.deleted_below(begin.group):  # of the ended ones, too
             mine = [] if value in checked else [min(mine, key=lambda end: end.asked_us)]
         for end in mine:
             if end.error == TransactionNotFoundError.code:

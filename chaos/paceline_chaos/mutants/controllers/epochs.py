@@ -68,7 +68,7 @@ def _unclean_without_an_order() -> list[Patch]:
         group: Any, beliefs: Any, *, term: int, reason: str, **wishes: Any
     ) -> ElectMaster | NoElection:
         choice = election.choose(group, beliefs, term=term, reason=reason, **wishes)
-        healthy = [r for r, b in beliefs.items() if b.standing is election.Standing.HEALTHY]
+        healthy = [r for r, b in beliefs.items() if b.standing is election.ReplicaStatus.HEALTHY]
         if isinstance(choice, ElectMaster) or not healthy:
             return choice
         winner = max(healthy, key=lambda replica: beliefs[replica].end)
@@ -164,7 +164,7 @@ def _ill_candidates_elected() -> list[Patch]:
 
     def choose_any(group: Any, beliefs: Any, **how: Any) -> Any:
         healthy = {
-            replica: replace(belief, standing=election.Standing.HEALTHY)
+            replica: replace(belief, standing=election.ReplicaStatus.HEALTHY)
             for replica, belief in beliefs.items()
         }
         return choose(group, healthy, **how)

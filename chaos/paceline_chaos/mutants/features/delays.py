@@ -6,7 +6,7 @@ from typing import Any
 from paceline.errors import BadRequestError
 from paceline.platform.ports import Buffer
 from paceline.records.decode import BatchView
-from paceline_broker.controllers.clock_skew import Clocks
+from paceline_broker.controllers.clock_skew import ClockSkew
 from paceline_broker.projections.timers import Timers
 from paceline_broker.service.delays import intake
 from paceline_broker.service.delays.fire_clock import FireClock
@@ -74,7 +74,7 @@ def _longest_is_too_long() -> list[Patch]:
 
 def _counts_by_any_clock() -> list[Patch]:
     """A master whose clock was wrong from its start on counts delays by it."""
-    return [(Clocks, "told_unix_ms", lambda clocks, **of: None)]
+    return [(ClockSkew, "told_unix_ms", lambda clocks, **of: None)]
 
 
 def _fires_by_any_clock() -> list[Patch]:

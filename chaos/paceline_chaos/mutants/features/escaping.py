@@ -6,7 +6,7 @@ from typing import Any
 from paceline.platform.ports import Buffer
 from paceline_broker.appender import Appender
 from paceline_broker.escape.connection import Codes, EscapeConnection
-from paceline_broker.escape.telling import Telling
+from paceline_broker.escape.telling import SentReporter
 from paceline_broker.service.escape.wait import EscapeWait
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 
@@ -23,10 +23,10 @@ def _noted_unsent() -> list[Patch]:
 def _untold() -> list[Patch]:
     """The next master hears nothing of it."""
 
-    async def tell(telling: Telling) -> None:
+    async def tell(telling: SentReporter) -> None:
         return None
 
-    return [(Telling, "tell", tell)]
+    return [(SentReporter, "tell", tell)]
 
 
 def _no_wait() -> list[Patch]:

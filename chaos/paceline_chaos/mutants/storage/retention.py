@@ -5,15 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 from paceline.types import PhysicalOffset
-from paceline_broker.controllers.clock_skew import Clocks, Trust
+from paceline_broker.controllers.clock_skew import ClockSkew, ClockTrust
 from paceline_broker.log.epochs import EpochTable
 from paceline_broker.projections.pins import Pin
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.timers import Timers
 from paceline_broker.retention import cleaner as cleaner_module
 from paceline_broker.retention.policy import Decision, RetentionSettings, Situation, decide
-from paceline_broker.service.delays.rewrite import TimerNeeds
-from paceline_broker.service.transactions.rewrite import HalfNeeds
+from paceline_broker.service.delays.rewrite import TimerRewriter
+from paceline_broker.service.transactions.rewrite import HalfMessageRewriter
 from paceline_broker.storage.checkpoints import ReceivedCheckpoint
 from paceline_broker.storage.store import Store
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
@@ -74,17 +74,17 @@ def _nothing_installed() -> list[Patch]:
 
 
 def _any_clock() -> list[Patch]:
-    return [(Clocks, "trust", lambda clocks, **of: Trust.AGREES)]
+    return [(ClockSkew, "trust", lambda clocks, **of: ClockTrust.AGREES)]
 
 
 def _halves_need_nothing() -> list[Patch]:
     """What halves need is not looked at."""
-    return [(HalfNeeds, "oldest", lambda needs: None)]
+    return [(HalfMessageRewriter, "oldest", lambda needs: None)]
 
 
 def _timers_need_nothing() -> list[Patch]:
     """What delayed messages need is not looked at."""
-    return [(TimerNeeds, "oldest", lambda needs: None)]
+    return [(TimerRewriter, "oldest", lambda needs: None)]
 
 
 def _origin_of_last_move() -> list[Patch]:

@@ -11,7 +11,7 @@ from paceline_broker.log.flusher import Flusher
 from paceline_broker.log.tickets import FlushTicket
 from paceline_broker.replication.master import master as master_module
 from paceline_broker.replication.master import peer as peer_module
-from paceline_broker.role.exclusion import Standstill, Way
+from paceline_broker.role.exclusion import Exclusion, WayBack
 from paceline_broker.role.role import BrokerRole
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
 from paceline_chaos.mutants.storage.replication import grow_without_catching_up
@@ -19,20 +19,20 @@ from paceline_chaos.mutants.storage.replication import grow_without_catching_up
 
 def _never() -> list[Patch]:
     """Who stands still waits for an operator, whatever the set is."""
-    return [(Standstill, "way_back", lambda standing, group: None)]
+    return [(Exclusion, "way_back", lambda standing, group: None)]
 
 
 def _as_a_member() -> list[Patch]:
     """Who stands still follows whoever leads, also while the group counts on what it holds."""
-    way_back = Standstill.way_back
+    way_back = Exclusion.way_back
 
-    def at_once(standing: Standstill, group: GroupView | None) -> Way | None:
+    def at_once(standing: Exclusion, group: GroupView | None) -> WayBack | None:
         if standing.reason is None or group is None or group.master is None:
             return way_back(standing, group)
         own = standing._store.identity.identity.replica_id
         return None if own == group.master else standing._way
 
-    return [(Standstill, "way_back", at_once)]
+    return [(Exclusion, "way_back", at_once)]
 
 
 def _dropped() -> list[Patch]:

@@ -30,7 +30,7 @@ def _remedy(topic: TopicView) -> str:
     return f"its operator can change that (paceline topic alter {topic.topic} --perm {letters})"
 
 
-class Refusals:
+class UnreadableTopics:
     """Owned by one consumer; `close` when it ends."""
 
     def __init__(self, cluster: Cluster, reads: Callable[[TopicName], bool]) -> None:

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from paceline.consumer.group.membership import Me, coordinating_group
+from paceline.consumer.group.membership import MemberInfo, coordinating_group
 from paceline.consumer.group_settings import Permission
 from paceline.errors import NoPermissionError, PacelineError
 from paceline.net.cluster import Cluster
@@ -32,7 +32,7 @@ class BroadcastMembership:
         self,
         cluster: Cluster,
         links: GroupLinks,
-        me: Me,
+        me: MemberInfo,
         *,
         on_targets: Callable[[set[QueueKey]], None],
         on_owned: Callable[[QueueKey], None],

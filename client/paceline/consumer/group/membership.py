@@ -43,7 +43,7 @@ def coordinating_group(consumer_group: str, groups: Iterable[GroupName]) -> Grou
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Me:
+class MemberInfo:
     """One member of a group, as it tells of itself."""
 
     group: str
@@ -81,7 +81,7 @@ class Membership:
         self,
         cluster: Cluster,
         links: GroupLinks,
-        me: Me,
+        me: MemberInfo,
         *,
         allocation: Allocation,
         on_targets: Callable[[set[QueueKey]], None],

@@ -60,7 +60,7 @@ class _Claim:
 
 
 class SegmentMember:
-    """What a `QueueOwner` is a member by. Its callbacks name queues that can be fetched."""
+    """What a `Assignment` is a member by. Its callbacks name queues that can be fetched."""
 
     def __init__(
         self,

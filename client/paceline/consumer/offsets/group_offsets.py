@@ -5,9 +5,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from paceline.consumer.offsets.start_positions import Start, Starts, named
+from paceline.consumer.offsets.start_positions import StartPosition, StartPositions, named
 from paceline.consumer.queues.process_queue import ProcessQueue
-from paceline.consumer.queues.segments import Standing
+from paceline.consumer.queues.segments import GroupPosition
 from paceline.errors import (
     LockFencedError,
     NotYetAvailableError,
@@ -43,7 +43,7 @@ class OffsetStore(Protocol):
         """The process queue from where the group stands; a first start is remembered at once."""
         ...
 
-    async def standing(self, keys: Sequence[QueueKey]) -> list[Standing]:
+    async def standing(self, keys: Sequence[QueueKey]) -> list[GroupPosition]:
         """What is remembered of each queue. Raises PacelineError."""
         ...
 
@@ -80,13 +80,21 @@ class GroupOffsets:
     """The `OffsetStore` of a group whose members share the queues."""
 
     def __init__(
-        self, cluster: Cluster, links: GroupLinks, *, group: str, start: Start, timeout_ms: int
+        self,
+        cluster: Cluster,
+        links: GroupLinks,
+        *,
+        group: str,
+        start: StartPosition,
+        timeout_ms: int,
     ) -> None:
         """`start`: where the group begins on a queue it has never committed."""
         self._cluster = cluster
         self._links = links
         self._group = group
-        self._starts = Starts(cluster, links, group=group, start=start, timeout_ms=timeout_ms)
+        self._starts = StartPositions(
+            cluster, links, group=group, start=start, timeout_ms=timeout_ms
+        )
         self._timeout_ms = timeout_ms
         self._resets: dict[GroupName, int] = {}
         """Resets of our group that a broker group had seen when we last looked."""
@@ -109,12 +117,14 @@ class GroupOffsets:
             return queue
         return ProcessQueue(key, answer["offset"], generation=answer["generation"])
 
-    async def standing(self, keys: Sequence[QueueKey]) -> list[Standing]:
-        found: dict[QueueKey, Standing] = {}
+    async def standing(self, keys: Sequence[QueueKey]) -> list[GroupPosition]:
+        found: dict[QueueKey, GroupPosition] = {}
         for group in sorted({key.group for key in keys}):
             mine = [key for key in keys if key.group == group]
             answer = await self._ask_offsets(group, mine)
-            stood = [Standing(row["offset"], row.get("joined_offset")) for row in answer["offsets"]]
+            stood = [
+                GroupPosition(row["offset"], row.get("joined_offset")) for row in answer["offsets"]
+            ]
             if answer.get("maybe_stale") and any(one.offset is None for one in stood):
                 raise NotYetAvailableError(f"only a master of group {group} knows where we stand")
             found.update(zip(mine, stood, strict=True))

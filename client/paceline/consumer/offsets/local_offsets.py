@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import quote
 
 from paceline.consumer.offsets.group_offsets import OnReset
-from paceline.consumer.offsets.start_positions import Start, Starts
+from paceline.consumer.offsets.start_positions import StartPosition, StartPositions
 from paceline.consumer.queues.process_queue import ProcessQueue
-from paceline.consumer.queues.segments import Standing
+from paceline.consumer.queues.segments import GroupPosition
 from paceline.errors import ConfigError, CorruptLogError, StorageError
 from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks
@@ -43,7 +43,7 @@ class LocalOffsets:
         folder: str,
         client_id: str,
         group: str,
-        start: Start,
+        start: StartPosition,
         timeout_ms: int,
         persist_interval_ms: int,
     ) -> None:
@@ -52,7 +52,9 @@ class LocalOffsets:
         self._client_id = client_id
         self._folder = f"{folder}/{quote(client_id, safe='')}/{group}"
         self._start = start
-        self._starts = Starts(cluster, links, group=group, start=start, timeout_ms=timeout_ms)
+        self._starts = StartPositions(
+            cluster, links, group=group, start=start, timeout_ms=timeout_ms
+        )
         self._persist_interval_ms = persist_interval_ms
         self._offsets: dict[QueueKey, int] | None = None  # None until the file was read
         self._topics_in_file: frozenset[TopicId] = frozenset()
@@ -86,9 +88,9 @@ class LocalOffsets:
         start = self._starts.on(key, came_later=key.topic_id in self._topics_in_file)
         return await self._starts.offset_of(key, start)
 
-    async def standing(self, keys: Sequence[QueueKey]) -> list[Standing]:
+    async def standing(self, keys: Sequence[QueueKey]) -> list[GroupPosition]:
         offsets = self._read()
-        return [Standing(offsets.get(key)) for key in keys]
+        return [GroupPosition(offsets.get(key)) for key in keys]
 
     def goes_on_in(self, key: QueueKey) -> None:
         self._starts.goes_on_in(key)

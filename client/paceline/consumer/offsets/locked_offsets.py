@@ -9,7 +9,7 @@ from typing import Any
 
 from paceline.consumer.locks.queue_locks import QueueLocks
 from paceline.consumer.offsets.group_offsets import GroupOffsets
-from paceline.consumer.offsets.start_positions import Start
+from paceline.consumer.offsets.start_positions import StartPosition
 from paceline.consumer.queues.process_queue import ProcessQueue
 from paceline.errors import PacelineError
 from paceline.net.cluster import Cluster
@@ -28,7 +28,7 @@ class LockedOffsets(GroupOffsets):
         links: GroupLinks,
         *,
         group: str,
-        start: Start,
+        start: StartPosition,
         timeout_ms: int,
     ) -> None:
         """See `GroupOffsets`."""

@@ -14,7 +14,7 @@ TIMESTAMP_AGO_MS = 30 * 60 * 1000
 """RocketMQ's default of consumeTimestamp."""
 
 
-class Start(NamedTuple):
+class StartPosition(NamedTuple):
     """What the application says of it."""
 
     where: str
@@ -23,11 +23,17 @@ class Start(NamedTuple):
     """With "timestamp": the store time to begin at; None = `TIMESTAMP_AGO_MS` ago."""
 
 
-class Starts:
+class StartPositions:
     """Owned by the `OffsetStore` of one member."""
 
     def __init__(
-        self, cluster: Cluster, links: GroupLinks, *, group: str, start: Start, timeout_ms: int
+        self,
+        cluster: Cluster,
+        links: GroupLinks,
+        *,
+        group: str,
+        start: StartPosition,
+        timeout_ms: int,
     ) -> None:
         self._cluster = cluster
         self._links = links
@@ -52,7 +58,7 @@ class Starts:
         """Whether the group reads a queue that is younger than its subscription from the start."""
         return settings_of(self._cluster.view, self._group).consume_from_min_enable
 
-    def on(self, key: QueueKey, *, came_later: bool = False) -> Start:
+    def on(self, key: QueueKey, *, came_later: bool = False) -> StartPosition:
         """Where to begin on a queue; on those of retry topics always at their start.
 
         Where the queue is younger than the subscription (or `came_later` says so) "last" means all
@@ -63,13 +69,13 @@ class Starts:
         is_first = key in self._continued or topic.startswith(RETRY_PREFIX)
         if self._start.where == "last" and self.is_from_min:
             is_first = is_first or came_later or self._is_younger(key)
-        return Start("first") if is_first else self._start
+        return StartPosition("first") if is_first else self._start
 
     def _is_younger(self, key: QueueKey) -> bool:
         older = self._older
         return older is not None and key.queue >= older.get(key.topic_id, {}).get(key.group, 0)
 
-    async def offset_of(self, key: QueueKey, start: Start) -> int:
+    async def offset_of(self, key: QueueKey, start: StartPosition) -> int:
         """The offset that a start means on a queue. Raises PacelineError."""
         if start.where == "timestamp":
             unix_ms = start.unix_ms

@@ -42,7 +42,7 @@ class _Wanted:
             self.future.set_exception(self._error)
 
 
-class ReceiptLane:
+class AckBatcher:
     """Owned by one `SimpleConsumer`."""
 
     def __init__(

@@ -39,7 +39,7 @@ class _Held:
         """A renewal is under way; done when `handle` is the newest again."""
 
 
-class Renewing:
+class LeaseRenewal:
     """Owned by one consumer; does nothing unless something is held."""
 
     def __init__(self, change: Change, *, limit_ms: int, group: str) -> None:

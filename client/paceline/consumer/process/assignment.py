@@ -1,6 +1,6 @@
 """The queues a member of a group holds: taken, fetched, committed, given up (DESIGN 6).
 
-A `QueueOwner` says which queues are ours and what was fetched of them; a `Processing` decides what
+A `Assignment` says which queues are ours and what was fetched of them; a `Processing` decides what
 becomes of the messages. Offsets are committed up to what was processed without a gap. A queue is
 given up only when its listeners have ended and its offset is committed: its next owner goes on.
 """
@@ -15,7 +15,7 @@ from paceline.consumer.fetch.fetched import FetchedBatch, QueueFetch, Trouble
 from paceline.consumer.fetch.fetcher import FetchSession
 from paceline.consumer.fetch.gaps import Gap, OnGap
 from paceline.consumer.fetch.replica_reads import ReplicaReads
-from paceline.consumer.fetch.unreadable_topics import Refusals
+from paceline.consumer.fetch.unreadable_topics import UnreadableTopics
 from paceline.consumer.group.segment_member import GroupMember as GroupMember
 from paceline.consumer.group.segment_member import Join as Join
 from paceline.consumer.group.segment_member import SegmentMember
@@ -62,7 +62,7 @@ class Processing(Protocol):
         ...
 
 
-class QueueOwner:
+class Assignment:
     """All queues of one member; `start`, and `close` when nothing more is to be processed."""
 
     def __init__(
@@ -108,7 +108,7 @@ class QueueOwner:
         """Those of them that give a queue up."""
         self._quiet = Wakeup()
         self._is_closing = False
-        self.refusals = Refusals(cluster, self._reads)
+        self.refusals = UnreadableTopics(cluster, self._reads)
         self.not_started = NotStarted(cluster.clock, cluster.random)
         self._book = SegmentBook(lambda: cluster.view)
         self._end_listening: Callable[[], None] = lambda: None

@@ -14,7 +14,7 @@ from paceline.wire.static_topics import LogicalQueue, Place, Segment, places
 from paceline.wire.topics import TopicView
 
 
-class Standing(NamedTuple):
+class GroupPosition(NamedTuple):
     """Where a group stands on a queue."""
 
     offset: int | None
@@ -23,7 +23,7 @@ class Standing(NamedTuple):
     """Where the queue stood when the group began to read the topic in that broker group."""
 
 
-def next_segment(segments: Sequence[Segment], stood: Sequence[Standing]) -> int | None:
+def next_segment(segments: Sequence[Segment], stood: Sequence[GroupPosition]) -> int | None:
     """The number of the segment to go on with; None: nothing is known of any, so it is a start.
 
     Those without an offset before the first with one were passed over as the group began, unless

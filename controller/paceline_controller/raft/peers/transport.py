@@ -29,7 +29,7 @@ from paceline.platform.ports import Random
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.platform.telemetry import strangers
 from paceline.server.byte_budget import source_of
-from paceline.server.connections import Connections, Standing
+from paceline.server.connections import Connections, ConnectionState
 from paceline.types import ControllerId
 from paceline.wire.proof import NONCE_BYTES
 from paceline_controller.raft.identity import Identity
@@ -279,7 +279,7 @@ class Links:
         try:
             async with asyncio.timeout(self._settings.handshake_timeout_ms / 1000):
                 theirs = parse_hello(await _read_document(reader))
-                place.is_now(Standing.IDLE)  # the silent go first
+                place.is_now(ConnectionState.IDLE)  # the silent go first
                 return await self._answer_greeting(theirs, reader, writer)
         except PacelineError as error:
             # Tell a misconfigured peer why; says nothing that the peer did not know. Cut, because

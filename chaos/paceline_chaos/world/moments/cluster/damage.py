@@ -23,7 +23,7 @@ def damaged(d: Director) -> Steps:
     yield d.pass_ms(500)
     for node in (d.replicas[0], d.master):
         assert node.broker is not None
-        care = node.broker.role.care
+        care = node.broker.role.repairer
         began_us = d.stage.simulation.now_us
         d.begin("disk_flip", node.name, for_ms=1, region=1)
         d.saw("flips")
@@ -39,13 +39,13 @@ def _is_mended(d: Director, node: BrokerNode, before: int) -> bool:
     """Whether there was another repair; watches what must hold as long as the log is damaged."""
     assert node.broker is not None
     role = node.broker.role
-    damage = role.care.damage
+    damage = role.repairer.damage
     if damage is not None:
         d.expect(not role.is_healthy(), f"{node.name} is damaged and calls itself healthy")
         is_kept = role.reader.is_damaged(damage.position, damage.mark)
         d.expect(is_kept, f"{node.name} would serve damaged bytes")
         d.saw("damages")
-    return role.care.repaired_count > before
+    return role.repairer.repaired_count > before
 
 
 def mended(result: Result) -> list[str]:
@@ -66,7 +66,7 @@ def spare_under_way(d: Director) -> Steps:
     role = node.broker.role
     commit_log = role._store.log
     d.begin("disk_flip", node.name, for_ms=1, region=1)
-    yield lambda: role.care.repaired_count == 1 and role.flusher.is_idle
+    yield lambda: role.repairer.repaired_count == 1 and role.flusher.is_idle
     segments_count = len(commit_log.segment_bounds())
     yield lambda: len(commit_log.segment_bounds()) > segments_count or _has_failed(commit_log)
     d.expect(not _has_failed(commit_log), f"{node.name} could not begin another segment (R25)")

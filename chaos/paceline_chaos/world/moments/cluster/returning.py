@@ -186,7 +186,7 @@ def deleted_elsewhere(d: Director) -> Steps:
     d.kill(node, for_ms=_LONG_AWAY_MS)
     d.begin("disk_missing", node.name, for_ms=1, which=1)
     yield lambda: node_start(d, d.master) > start
-    yield lambda: node.broker is not None and node.broker.role.care.damage is not None
+    yield lambda: node.broker is not None and node.broker.role.repairer.damage is not None
     d.saw("damages")
     yield d.is_whole
     d.expect(any(_aside(node)), "the log was given up, not set aside (R5)")
