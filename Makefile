@@ -46,10 +46,10 @@ chaos: $(MADE) ## Break real processes in every way we know; a verdict and a rep
 	@exec $(BIN)/paceline chaos run all $(ARGS)
 
 worlds: $(MADE) ## A few simulated clusters from their seeds: WORLDS=0-3.
-	@$(BIN)/python -m paceline_chaos.world --seeds $(WORLDS)
+	@$(BIN)/python -m paceline_chaos.cluster_sim --seeds $(WORLDS)
 
 determinism: $(MADE) ## Run simulated worlds again in other ways: equal traces. SEEDS=25.
-	@$(BIN)/python -m paceline_chaos.world --determinism $(SEEDS)
+	@$(BIN)/python -m paceline_chaos.cluster_sim --determinism $(SEEDS)
 
 bench: $(MADE) ## Measure this machine and write docs/BENCHMARKS.md.
 	@exec $(BIN)/paceline bench --all --write docs/BENCHMARKS.md $(ARGS)

@@ -75,7 +75,7 @@ def unmarked() -> list[Shown]:
 
 
 _OWN = "tests/process/test_shown_commands.py"
-_SIM = "tests/sim/world/test_shown_commands.py"
+_SIM = "tests/sim/cluster_sim/test_shown_commands.py"
 _SPARK = "tests/spark/test_examples.py"
 _CHAOS = "tests/process/test_chaos.py"
 _LEDGER_ALONE = "takes minutes and writes docs/verification.jsonl; "
@@ -108,13 +108,13 @@ WAYS: dict[str, Way] = {
     "paceline chaos replay --bed core --seed 4711": Way(_SIM),
     "paceline chaos replay --bed world --plan world-4711.json": Way(_SIM),
     "python -m paceline_chaos.raft --seeds 4711 --shrink": Way(_SIM),
-    "python -m paceline_chaos.world --seed 4711 --shrink": Way(_SIM),
-    "python -m paceline_chaos.world --plan world-4711.json": Way(_SIM),
+    "python -m paceline_chaos.cluster_sim --seed 4711 --shrink": Way(_SIM),
+    "python -m paceline_chaos.cluster_sim --plan world-4711.json": Way(_SIM),
     "python -m paceline_chaos.ledger": Way(_SIM),
     "make verify": Way(
         "tests/process/test_verify_stops.py", by='"paceline_chaos.verify", "--bed", "core"'
     ),
-    "make determinism": Way("tests/sim/world/test_world_determinism.py", by="determinism"),
+    "make determinism": Way("tests/sim/cluster_sim/test_world_determinism.py", by="determinism"),
     "make test": Way(not_run="it is what runs all of these"),
     "make check": Way(not_run="make test begins with it"),
     "make help": Way(not_run="it prints what the Makefile says"),

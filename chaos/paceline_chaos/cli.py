@@ -32,7 +32,7 @@ from paceline_chaos.processes.scenario.scenario import Scenario
 from paceline_chaos.verdict import Verdict
 
 if TYPE_CHECKING:
-    from paceline_chaos.world.run import Result
+    from paceline_chaos.cluster_sim.run import Result
 
 _STOP_TIMEOUT_S = 30
 _SHOWN_VIOLATIONS_MAX = 5
@@ -293,7 +293,7 @@ class _Replayed:
 
 
 def _world(seed: int) -> _Replayed:
-    from paceline_chaos.world.run import run_world
+    from paceline_chaos.cluster_sim.run import run_world
 
     return _of_world(run_world(seed))
 
@@ -309,15 +309,15 @@ def _of_world(result: "Result") -> _Replayed:
 
 
 def _planned(path: Path) -> _Replayed:
-    from paceline_chaos.world.faults.plan_file import read_plan
-    from paceline_chaos.world.run import run_world
+    from paceline_chaos.cluster_sim.faults.plan_file import read_plan
+    from paceline_chaos.cluster_sim.run import run_world
 
     written = read_plan(path)
     return _of_world(run_world(written.seed, plan=written.plan, load_ms=written.load_ms))
 
 
 def _core(seed: int) -> _Replayed:
-    from paceline_chaos.core.run import properties_of, result_of, run_world
+    from paceline_chaos.protocol_sim.run import properties_of, result_of, run_world
 
     logging.getLogger("paceline").setLevel(logging.CRITICAL)
     world, violations = run_world(seed)

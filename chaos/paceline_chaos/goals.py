@@ -7,7 +7,7 @@ ledger, so many short runs are as good as a long one; below these numbers none i
 from collections.abc import Iterable, Mapping
 
 from paceline_chaos.checkers import ALL
-from paceline_chaos.world.coverage import WORLDS_FOR_COVERAGE, judged_counts
+from paceline_chaos.cluster_sim.coverage import WORLDS_FOR_COVERAGE, judged_counts
 
 SEEDS_WANTED: Mapping[str, int] = {
     "raft": 2_000,

@@ -18,10 +18,10 @@ from typing import Any
 import orjson
 
 from paceline.errors import BadRequestError
-from paceline_chaos.core.coverage import Coverage
+from paceline_chaos.cluster_sim.coverage import said_of_judged
 from paceline_chaos.exits import EXIT_REFUSED
+from paceline_chaos.protocol_sim.coverage import Coverage
 from paceline_chaos.seeds import said_of_reruns
-from paceline_chaos.world.coverage import said_of_judged
 
 ROOT = Path(__file__).parents[2]
 LEDGER = ROOT / "docs" / "verification.jsonl"

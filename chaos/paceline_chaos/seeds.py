@@ -115,11 +115,12 @@ def replay_command(bed: str, seed: int, *, mutant: str | None = None) -> str:
     """The one command that runs a seed again."""
     of_mutant = "" if mutant is None else f" --mutant {mutant}"
     if bed == "core":
-        return f".venv/bin/python -m paceline_chaos.core --seed {seed}{of_mutant}"
+        return f".venv/bin/python -m paceline_chaos.protocol_sim --seed {seed}{of_mutant}"
     if bed == "raft":
         return f".venv/bin/python -m paceline_chaos.raft --seeds {seed} --shrink{of_mutant}"
     if bed == "determinism":
-        return f".venv/bin/python -m paceline_chaos.world --determinism 1 --seed {seed}"
+        return f".venv/bin/python -m paceline_chaos.cluster_sim --determinism 1 --seed {seed}"
     if bed in ("all_ack", "moments"):
-        return f".venv/bin/python -m paceline_chaos.world.{bed} --first {seed} --seeds 1{of_mutant}"
+        module = f"paceline_chaos.cluster_sim.{'scripts' if bed == 'moments' else bed}"
+        return f".venv/bin/python -m {module} --first {seed} --seeds 1{of_mutant}"
     return f".venv/bin/paceline chaos replay --bed {bed} --seed {seed}{of_mutant}"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from paceline.errors import BadRequestError
 from paceline.platform.runtime import SystemClock
 from paceline_chaos import ledger
-from paceline_chaos.core.coverage import COUNTERS, Coverage, zeros
+from paceline_chaos.cluster_sim.coverage import COVERAGE, lacks, said_of_judged
 from paceline_chaos.exits import EXIT_INTERRUPTED, EXIT_REFUSED
 from paceline_chaos.goals import (
     SEEDS_TO_JUDGE,
@@ -36,6 +36,7 @@ from paceline_chaos.goals import (
 )
 from paceline_chaos.ledger import Line
 from paceline_chaos.mutants import MUTANTS
+from paceline_chaos.protocol_sim.coverage import COUNTERS, Coverage, zeros
 from paceline_chaos.raft.coverage import COUNTERS as RAFT_COUNTERS
 from paceline_chaos.seeds import (
     SeedResult,
@@ -45,7 +46,6 @@ from paceline_chaos.seeds import (
     some_minutes,
 )
 from paceline_chaos.verify_jobs import MUTANT_SEEDS_MAX, Done, Job, run_job
-from paceline_chaos.world.coverage import COVERAGE, lacks, said_of_judged
 
 if TYPE_CHECKING:
     from paceline_chaos.processes.rounds import Came

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from paceline_chaos.core.run import run_seed
 from paceline_chaos.cpu import cpu_s
 from paceline_chaos.mutants import MUTANTS
 from paceline_chaos.mutants.mutant import Mutant
+from paceline_chaos.protocol_sim.run import run_seed
 from paceline_chaos.seeds import SeedResult, size_of
 from paceline_chaos.verdict import code_or_harness
 
@@ -94,7 +94,7 @@ def _run_raft(seed: int, mutant: Mutant | None) -> SeedResult:
 
 
 def _run_world(seed: int) -> SeedResult:
-    from paceline_chaos.world.run import run_world  # a world imports the whole product
+    from paceline_chaos.cluster_sim.run import run_world  # a world imports the whole product
 
     result = run_world(seed)
     size = size_of(result.history)
@@ -110,7 +110,7 @@ def _run_world(seed: int) -> SeedResult:
 
 
 def _run_counted(bed: str, seed: int, *, script: str | None) -> SeedResult:
-    from paceline_chaos.world.counted import RUN, run_scripts  # as above
+    from paceline_chaos.cluster_sim.counted import RUN, run_scripts  # as above
 
     return RUN[bed](seed) if script is None else run_scripts(bed, seed, only=script)
 

@@ -10,6 +10,10 @@ from tests.support.process.harness import RunningCluster, running_cluster
 from paceline.errors import ForbiddenError, NoPermissionError, QueueNotFoundError
 from paceline.platform.disk_real import RealDisk
 from paceline.platform.runtime import SeededRandom, SystemClock, pause
+from paceline_chaos.cluster_sim.dump import dump_log
+from paceline_chaos.cluster_sim.jobs.around import Around
+from paceline_chaos.cluster_sim.jobs.producing import ONEWAY, REQUEST
+from paceline_chaos.cluster_sim.workload import JOBS, TOPIC, create_topic, run_client
 from paceline_chaos.history.model import (
     BeginTransaction,
     Deliver,
@@ -21,10 +25,6 @@ from paceline_chaos.history.model import (
     Send,
 )
 from paceline_chaos.history.recorder import Recorder
-from paceline_chaos.world.dump import dump_log
-from paceline_chaos.world.jobs.around import Around
-from paceline_chaos.world.jobs.producing import ONEWAY, REQUEST
-from paceline_chaos.world.workload import JOBS, TOPIC, create_topic, run_client
 
 LOAD_MS = 3_000
 NO_OFFSET_YET = -1

@@ -124,8 +124,8 @@ PROTOCOL = ("doors", "handing", "leading", "network", "node", "process", "retain
 EVIDENCE = ("allowances", "evidence", "withheld")
 CIRCLES_LEFT = (
     {f"{CHAOS}.sim.{name}" for name in SIMULATOR},
-    {f"{CHAOS}.core.{name}" for name in PROTOCOL},
-    {f"{CHAOS}.core.{name}" for name in ("ending", "world")},
+    {f"{CHAOS}.protocol_sim.{name}" for name in PROTOCOL},
+    {f"{CHAOS}.protocol_sim.{name}" for name in ("ending", "world")},
     {f"{CHAOS}.checkers.evidence.{name}" for name in EVIDENCE},
 )
 """Of the simulators, and of what a history proves: their parts are types of one another."""

@@ -23,8 +23,8 @@ from paceline_chaos.mutants.features.queries import QUERIES
 from paceline_chaos.mutants.features.receipts import RECEIPTS
 from paceline_chaos.mutants.features.retries import RETRIES
 from paceline_chaos.mutants.features.transactions import TRANSACTIONS
-from paceline_chaos.mutants.moments import MOMENTS
 from paceline_chaos.mutants.mutant import Mutant
+from paceline_chaos.mutants.scripts import MOMENTS
 from paceline_chaos.mutants.storage.deletion import DELETION
 from paceline_chaos.mutants.storage.disks import DISKS
 from paceline_chaos.mutants.storage.projections import PROJECTIONS

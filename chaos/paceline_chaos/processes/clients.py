@@ -1,4 +1,4 @@
-"""The clients of a run: the world's workload (`paceline_chaos.world.workload`) on real sockets.
+"""The clients of a run: the workload of `paceline_chaos.cluster_sim.workload` on real sockets.
 
 Each client has an address of its own, so that its links can be cut. All live in the harness's
 process and on its loop: what stalls the harness stalls them, and is recorded (watch.py).
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from paceline.errors import CorruptLogError, PacelineError
 from paceline.net.cluster import Cluster
 from paceline.platform.runtime import SeededRandom, SystemClock, cancel_and_wait, spawn
+from paceline_chaos.cluster_sim.jobs.around import Around
+from paceline_chaos.cluster_sim.jobs.reading import pull_http
+from paceline_chaos.cluster_sim.workload import TOPIC, create_topic, run_client
 from paceline_chaos.history.entering import are_acknowledged
 from paceline_chaos.history.model import Queue
 from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.processes.cluster import HARNESS_HOST, Node
 from paceline_chaos.processes.scenario.specs import LoadSpec
-from paceline_chaos.world.jobs.around import Around
-from paceline_chaos.world.jobs.reading import pull_http
-from paceline_chaos.world.workload import TOPIC, create_topic, run_client
 
 DRAIN = "drain"
 """The client that reads everything in the end."""

@@ -25,11 +25,11 @@ import orjson
 from paceline.platform.node_process import be_program
 from paceline.platform.runtime import SystemClock
 from paceline_chaos import ledger
+from paceline_chaos.cluster_sim.coverage import judged_counts
 from paceline_chaos.ledger import Line
 from paceline_chaos.processes import __main__ as program
 from paceline_chaos.processes.leftovers import drop_data, fresh
 from paceline_chaos.processes.scenario.scenario import Scenario
-from paceline_chaos.world.coverage import judged_counts
 
 BED = "processes"
 _NO_VERDICT = "NO VERDICT"

@@ -16,6 +16,8 @@ from paceline.admin.client import AdminClient
 from paceline.errors import ConfigError, PacelineError
 from paceline.platform.disk_real import RealDisk
 from paceline.platform.runtime import SeededRandom, pause
+from paceline_chaos.cluster_sim.dump import dump_log, replayed_digest
+from paceline_chaos.cluster_sim.jobs.consuming import RETRIES_MAX
 from paceline_chaos.history.codec import HistoryWriter
 from paceline_chaos.history.decided import decided
 from paceline_chaos.history.model import (
@@ -45,8 +47,6 @@ from paceline_chaos.processes.scenario.nemesis import Ended, Nemesis
 from paceline_chaos.processes.scenario.scenario import Scenario, plan
 from paceline_chaos.processes.watch import Status, Watch
 from paceline_chaos.verdict import CODE, Verdict, Violation
-from paceline_chaos.world.dump import dump_log, replayed_digest
-from paceline_chaos.world.jobs.consuming import RETRIES_MAX
 
 READY_TIMEOUT_MS = 30_000
 STOP_TIMEOUT_MS = 15_000

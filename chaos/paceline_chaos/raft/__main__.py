@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+from paceline_chaos.cluster_sim.faults.shrink import minimal
 from paceline_chaos.cpu import cpu_s
 from paceline_chaos.mutants import MUTANTS
 from paceline_chaos.mutants.mutant import Mutant
@@ -14,7 +15,6 @@ from paceline_chaos.raft.coverage import COUNTERS
 from paceline_chaos.raft.plan import Plan, draw_plan
 from paceline_chaos.raft.run import BED, RaftWorld, run_plan
 from paceline_chaos.seeds import replay_command, seeds_between
-from paceline_chaos.world.faults.shrink import minimal
 
 
 def main() -> int:

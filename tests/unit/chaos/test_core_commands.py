@@ -2,9 +2,9 @@
 
 import pytest
 
-from paceline_chaos.core.judge import ViolationError
-from paceline_chaos.core.scene import Scene
 from paceline_chaos.mutants import MUTANTS
+from paceline_chaos.protocol_sim.judge import ViolationError
+from paceline_chaos.protocol_sim.scene import Scene
 
 
 def test_repeated_command_has_one_result() -> None:

@@ -1,11 +1,11 @@
 """The core bed's controllers: what is sent to them, and when it arrives."""
 
 from paceline.wire.cluster import GroupSettings
-from paceline_chaos.core.clock import BedClock
-from paceline_chaos.core.controllers import Controllers, Request
-from paceline_chaos.core.coverage import Coverage
-from paceline_chaos.core.dice import Dice
 from paceline_chaos.history.recorder import Recorder
+from paceline_chaos.protocol_sim.clock import BedClock
+from paceline_chaos.protocol_sim.controllers import Controllers, Request
+from paceline_chaos.protocol_sim.coverage import Coverage
+from paceline_chaos.protocol_sim.dice import Dice
 
 COMMANDS = 200
 

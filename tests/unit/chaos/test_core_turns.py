@@ -1,7 +1,7 @@
 """Worlds of the core bed leave nothing behind in the process that runs them."""
 
 from paceline.platform import runtime
-from paceline_chaos.core.run import run_world
+from paceline_chaos.protocol_sim.run import run_world
 
 
 def test_tasks_of_dead_processes_end_with_their_world() -> None:

@@ -4,9 +4,7 @@ from pathlib import Path
 
 from paceline_chaos import ledger
 from paceline_chaos.checkers import ALL
-from paceline_chaos.faults.plan import PLANNED_IN_WORLDS
-from paceline_chaos.verify import Verification
-from paceline_chaos.world.coverage import (
+from paceline_chaos.cluster_sim.coverage import (
     COVERAGE,
     JUDGED_BY_MOMENTS,
     MEANS,
@@ -15,7 +13,9 @@ from paceline_chaos.world.coverage import (
     lacks,
     said_of_judged,
 )
-from paceline_chaos.world.faults.plan import WEIGHTS
+from paceline_chaos.cluster_sim.faults.plan import WEIGHTS
+from paceline_chaos.faults.plan import PLANNED_IN_WORLDS
+from paceline_chaos.verify import Verification
 
 
 def whole(worlds: int) -> dict[str, int]:

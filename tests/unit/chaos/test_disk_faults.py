@@ -7,9 +7,9 @@ import pytest
 
 from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.runtime import SeededRandom
+from paceline_chaos.cluster_sim.faults.disk_faults import flip
+from paceline_chaos.cluster_sim.nodes import DATA, BrokerNode
 from paceline_chaos.faults.plan import Fault
-from paceline_chaos.world.faults.disk_faults import flip
-from paceline_chaos.world.nodes import DATA, BrokerNode
 
 
 class _Broker(BrokerNode):

@@ -6,11 +6,11 @@ import pytest
 
 from paceline.errors import BadRequestError
 from paceline_chaos import ledger
+from paceline_chaos.cluster_sim import counted
+from paceline_chaos.cluster_sim.all_ack import SCENARIOS
 from paceline_chaos.ledger import Line
 from paceline_chaos.seeds import replay_command
 from paceline_chaos.verify_jobs import Job, run_job
-from paceline_chaos.world import counted
-from paceline_chaos.world.all_ack import SCENARIOS
 
 
 def test_next_run_of_a_source_begins_after_the_seeds_it_has_done(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from paceline.errors import OffsetOutOfRangeError
+from paceline_chaos.cluster_sim.jobs import consuming
 from paceline_chaos.history.model import Queue
-from paceline_chaos.world.jobs import consuming
 
 
 @pytest.mark.parametrize(("details", "goes_on_at"), [({"start": 241}, 241), ({"start": 3}, None)])

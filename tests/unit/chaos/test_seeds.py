@@ -2,9 +2,9 @@
 
 import pytest
 
-from paceline_chaos.core.__main__ import main as core
+from paceline_chaos.cluster_sim.__main__ import main as world
+from paceline_chaos.protocol_sim.__main__ import main as core
 from paceline_chaos.seeds import seeds_between
-from paceline_chaos.world.__main__ import main as world
 
 
 def test_range_of_seeds_holds_both_ends_and_may_be_one_seed() -> None:

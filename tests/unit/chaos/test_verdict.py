@@ -11,10 +11,10 @@ from paceline.records.decode import BatchView
 from paceline.types import PhysicalOffset
 from paceline_broker.replication.master.acknowledgement import AcknowledgementTracker
 from paceline_broker.storage.store import lock_data_folder
-from paceline_chaos.core.judge import content
-from paceline_chaos.core.run import run_seed
-from paceline_chaos.core.world import World
 from paceline_chaos.mutants import MUTANTS, Mutant
+from paceline_chaos.protocol_sim.judge import content
+from paceline_chaos.protocol_sim.run import run_seed
+from paceline_chaos.protocol_sim.world import World
 from paceline_chaos.verdict import CODE, HARNESS, code_or_harness
 
 

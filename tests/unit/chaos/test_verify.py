@@ -8,11 +8,11 @@ import pytest
 
 from paceline.cli.main import main as paceline
 from paceline_chaos import ledger, verify
-from paceline_chaos.core.coverage import COUNTERS
 from paceline_chaos.goals import SEEDS_TO_JUDGE, said_of_rate
 from paceline_chaos.ledger import Line
 from paceline_chaos.processes import rounds, rounds_command
 from paceline_chaos.processes.rounds import Came, Round
+from paceline_chaos.protocol_sim.coverage import COUNTERS
 from paceline_chaos.verify_jobs import Done, Job
 
 

@@ -11,8 +11,8 @@ from paceline_chaos.checkers import judge
 from paceline_chaos.checkers.evidence.bounds import Bounds
 from paceline_chaos.checkers.evidence.evidence import Evidence
 from paceline_chaos.checkers.evidence.withheld import outside, withheld_spans
-from paceline_chaos.world.limits import bounds_of
-from paceline_chaos.world.topology import FAST, Timers, draw_topology
+from paceline_chaos.cluster_sim.limits import bounds_of
+from paceline_chaos.cluster_sim.topology import FAST, Timers, draw_topology
 
 BOUNDS = Bounds(withheld_us=12 * SECOND)
 """L5 judges from 15 s on, windows of 5 s; the phase "heal" is at 10 s."""

@@ -11,8 +11,8 @@ from paceline_broker.replication.replica import replica as replica_module
 from paceline_broker.replication.replica.replica import ReplicaReplication
 from paceline_broker.role.role import BrokerRole
 from paceline_broker.storage.identity import StoreIdentity
-from paceline_chaos.core import controllers as controllers_module
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
+from paceline_chaos.protocol_sim import controllers as controllers_module
 from paceline_controller.election import election, liveness
 from paceline_controller.election.election import NoElection
 from paceline_controller.state import mastership, replicas

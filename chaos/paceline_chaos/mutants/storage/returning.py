@@ -1,5 +1,5 @@
 """Who comes back is counted too early, moves too early, never, or drops what it had (R5, R10, R14,
-R16); caught by the scripts of `world/moments/returning.py`.
+R16); caught by the scripts of `cluster_sim/scripts/cluster/returning.py`.
 """
 
 from typing import Any

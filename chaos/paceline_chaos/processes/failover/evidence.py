@@ -11,10 +11,10 @@ import orjson
 
 from paceline.cli.local.local_cluster import LocalCluster
 from paceline.platform.disk_real import RealDisk
+from paceline_chaos.cluster_sim.dump import dump_log
 from paceline_chaos.history.model import Decision, Probe, ReplicaDump
 from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.verdict import Violation
-from paceline_chaos.world.dump import dump_log
 
 LOG_FIELDS = frozenset({"unix_ms", "level", "event", "logger", "node", "epoch", "index", "kind"})
 

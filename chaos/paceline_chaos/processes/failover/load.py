@@ -13,9 +13,9 @@ from paceline.message import Message
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.producer.producer import Producer
 from paceline.producer.results import Sending
+from paceline_chaos.cluster_sim.bodies import crc_of, make_body
 from paceline_chaos.history.model import Queue, Send
 from paceline_chaos.history.recorder import Asking, Recorder
-from paceline_chaos.world.bodies import crc_of, make_body
 
 TICK_MS = 5
 STALL_MS = 50

@@ -37,10 +37,10 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from paceline.errors import ConfigError
 from paceline.platform.ports import Random
+from paceline_chaos.cluster_sim.jobs.names import JOBS
 from paceline_chaos.faults.plan import Fault
 from paceline_chaos.processes.scenario.aimed import wrong_with
 from paceline_chaos.processes.scenario.specs import ClusterSpec, FaultSpec, LoadSpec
-from paceline_chaos.world.jobs.names import JOBS
 
 NETWORK_KINDS = frozenset({"cut", "isolate", "split", "bridge", "flap", "reset", "thin_link"})
 """Faults that need a network of our own."""

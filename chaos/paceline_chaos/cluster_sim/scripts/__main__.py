@@ -1,0 +1,9 @@
+"""Runs scripts from seeds and prints a line for each."""
+
+import sys
+
+from paceline_chaos.cluster_sim.scripted import run_table
+from paceline_chaos.cluster_sim.scripts import SCENARIOS
+
+if __name__ == "__main__":
+    sys.exit(run_table(SCENARIOS, __doc__))
