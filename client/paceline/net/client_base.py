@@ -44,6 +44,10 @@ class Client(ABC):
         if self._owns_cluster:
             await self._cluster.close()
 
+    def _forked(self) -> None:
+        """This process is a child, and the client the parent's."""
+        self.is_of_parent = True
+
     async def _give_up(self) -> None:
         """It could not be started."""
         await self.close()
@@ -68,7 +72,7 @@ class Client(ABC):
 def _forked() -> None:
     """In the child: all clients that there are belong to the parent."""
     for client in list(_CLIENTS):
-        client.is_of_parent = True
+        client._forked()
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -246,7 +246,7 @@ class Producer(Client):
         ):
             for body in listed:
                 self._cost_of(Message(topic, body, key))
-        if self._is_closed or self.is_of_parent:
+        if self._is_closed:
             raise self._closed()
         cost = sum(map(len, listed)) + overhead * len(listed)
         self._check_waiting_room(cost, 2 * self._buffer_bytes_max)
@@ -309,7 +309,7 @@ class Producer(Client):
 
     def _cost_of(self, message: Message, *, is_library: bool = False) -> int:
         """Bytes charged for a message; refuses what no broker would take."""
-        if self._is_closed or self.is_of_parent:
+        if self._is_closed:
             raise self._closed()
         cost = cost_of(message, self._body_bytes_max, is_library=is_library)
         if self._forbidden_hooks:
@@ -321,6 +321,10 @@ class Producer(Client):
                 now_unix_ms=self._cluster.clock.unix_ms(),
             )
         return cost
+
+    def _forked(self) -> None:
+        super()._forked()
+        self._is_closed = True
 
     def _closed(self) -> ShuttingDownError:
         return ShuttingDownError(FORKED if self.is_of_parent else "the producer is closed")
