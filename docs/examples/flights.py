@@ -43,9 +43,9 @@ def send(bootstrap: str, rows: Iterator[dict[str, str]]) -> None:
     """Make the topic anew and send every record as JSON."""
     # Blocking clients have a loop of their own: that of a notebook runs already.
     with BlockingAdminClient(bootstrap) as admin:
-        if any(topic.topic == TOPIC for topic in admin.topics()):
-            admin.delete_topic(TOPIC)
-        admin.create_topic(TOPIC, queues=8)
+        if any(topic.topic == TOPIC for topic in admin.topics.all()):
+            admin.topics.delete(TOPIC)
+        admin.topics.create(TOPIC, queues=8)
     with BlockingProducer(bootstrap) as producer:
         while chunk := list(islice(rows, FLIGHTS_A_SEND)):
             producer.send_many(

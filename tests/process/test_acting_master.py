@@ -88,7 +88,7 @@ async def test_reads_offsets_and_locks_go_on_and_sends_wait_for_a_master(
         bootstrap = ",".join(up.bootstrap)
         patient = ProducerSettings(delivery_timeout_ms=60_000)
         async with AdminClient(bootstrap) as admin:
-            await admin.create_topic(TOPIC, queues=1)
+            await admin.topics.create(TOPIC, queues=1)
         cluster = Cluster(bootstrap)
         producer = Producer(cluster, settings=patient)
         consumer = PullConsumer(cluster)

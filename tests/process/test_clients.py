@@ -45,7 +45,7 @@ async def test_clients_are_listed_by_the_next_master_and_not_when_they_are_gone(
             seen: list[Row] = []
 
             async def both() -> bool:
-                seen[:] = (await admin.clients(topic="orders")).clients
+                seen[:] = (await admin.clients.all(topic="orders")).clients
                 return len(seen) == 2
 
             await eventually(both, what="both are listed")
@@ -67,7 +67,7 @@ async def test_clients_are_listed_by_the_next_master_and_not_when_they_are_gone(
             await consumer.close()
 
             async def one_is_left() -> bool:
-                rows = (await admin.clients()).clients
+                rows = (await admin.clients.all()).clients
                 return [row["client_id"] for row in rows] == ["till-7"]
 
             await eventually(one_is_left, what="the consumer has gone")

@@ -73,7 +73,7 @@ async def test_a_killed_member_is_replaced_within_a_second_and_nothing_is_skippe
     watched = Watched()
     with running_cluster(tmp_path / "data") as cluster:
         async with AdminClient(cluster.bootstrap) as admin:
-            orders = (await admin.create_topic("orders", queues=QUEUES)).topic_id
+            orders = (await admin.topics.create("orders", queues=QUEUES)).topic_id
         consumer = PushConsumer(
             cluster.bootstrap,
             group="audit",
@@ -109,7 +109,7 @@ async def test_members_go_on_at_the_next_master_with_the_queues_they_had(tmp_pat
     watched = Watched()
     with running_cluster(tmp_path / "data", restart=True) as cluster:
         async with AdminClient(cluster.bootstrap) as admin:
-            orders = (await admin.create_topic("orders", queues=QUEUES)).topic_id
+            orders = (await admin.topics.create("orders", queues=QUEUES)).topic_id
         consumer = PushConsumer(
             cluster.bootstrap,
             group="audit",
@@ -157,7 +157,7 @@ async def test_queues_far_behind_are_read_from_replicas_also_when_brokers_die(
     watched = Watched()
     with running_cluster(tmp_path / "data", restart=True) as cluster:
         async with AdminClient(cluster.bootstrap) as admin:
-            await admin.create_topic("orders", queues=QUEUES)
+            await admin.topics.create("orders", queues=QUEUES)
         consumer = PushConsumer(
             cluster.bootstrap,
             group="audit",
@@ -194,7 +194,7 @@ async def test_a_broadcasting_member_goes_on_where_its_file_says_over_kills_of_a
     written: list[int] = []
     with running_cluster(tmp_path / "data", restart=True) as cluster:
         async with AdminClient(cluster.bootstrap) as admin:
-            await admin.create_topic("orders", queues=QUEUES)
+            await admin.topics.create("orders", queues=QUEUES)
         async with steady_messages(cluster, "orders") as stream:
             for life in range(3):
                 with member(

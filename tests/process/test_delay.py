@@ -70,7 +70,7 @@ async def test_master_killed_around_the_due_time_delivers_each_message_once(
     """S25, R34: some are delivered by the first master, the rest by the next, none by both."""
     with running_cluster(tmp_path / "data", restart=True) as cluster:
         async with AdminClient(cluster.bootstrap) as admin:
-            await admin.create_topic("later", queues=2, message_type="DELAY")
+            await admin.topics.create("later", queues=2, message_type="DELAY")
         async with Producer(cluster.bootstrap) as producer:
             sent = [
                 producer.send(Message("later", b"%d" % n, delay_ms=1_500 + 3 * n))
@@ -99,7 +99,7 @@ async def test_whole_cluster_down_at_the_due_time_delivers_after_it_is_back(
     """What waits is in the log: also a kill -9 of every node takes none of it."""
     with running_cluster(tmp_path / "data", restart=True) as cluster:
         async with AdminClient(cluster.bootstrap) as admin:
-            await admin.create_topic("later", queues=1, message_type="DELAY")
+            await admin.topics.create("later", queues=1, message_type="DELAY")
         async with Producer(cluster.bootstrap) as producer:
             for n in range(20):
                 await producer.send(Message("later", b"%d" % n, delay_level=1))
@@ -123,8 +123,8 @@ async def test_what_waits_longer_than_the_log_is_kept_is_delivered_all_the_same(
     segments = ("--segment-size", str(SEGMENT_BYTES))
     with running_cluster(tmp_path / "data", *segments) as cluster:
         async with AdminClient(cluster.bootstrap) as admin:
-            await admin.create_topic("later", queues=2, message_type="MIXED")
-            await admin.create_topic("noise", queues=1)
+            await admin.topics.create("later", queues=2, message_type="MIXED")
+            await admin.topics.create("noise", queues=1)
         settings = ProducerSettings(codec=Codec.NONE)  # the noise is to be large
         async with Producer(cluster.bootstrap, settings=settings) as producer:
             sent = [
@@ -152,8 +152,8 @@ async def test_recall_holds_across_a_failover_and_a_deleted_topic_buries(tmp_pat
     """R28, R35."""
     with running_cluster(tmp_path / "data", restart=True) as cluster:
         async with AdminClient(cluster.bootstrap) as admin:
-            await admin.create_topic("later", queues=1, message_type="DELAY")
-            await admin.create_topic("doomed", queues=1, message_type="DELAY")
+            await admin.topics.create("later", queues=1, message_type="DELAY")
+            await admin.topics.create("doomed", queues=1, message_type="DELAY")
             async with Producer(cluster.bootstrap) as producer:
                 kept = await producer.send(Message("later", b"kept", delay_ms=4_000))
                 gone = await producer.send(Message("later", b"gone", delay_ms=4_000))
@@ -161,7 +161,7 @@ async def test_recall_holds_across_a_failover_and_a_deleted_topic_buries(tmp_pat
                 assert kept.recall_handle is not None
                 assert gone.recall_handle is not None
                 await producer.recall("later", gone.recall_handle)
-                await admin.delete_topic("doomed")
+                await admin.topics.delete("doomed")
                 cluster.send_signal(await the_master(cluster), signal.SIGKILL)
                 found = await read(cluster, "later", 1)
                 with pytest.raises(ConflictError):

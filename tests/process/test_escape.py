@@ -81,7 +81,7 @@ async def send_all(cluster: RunningCluster) -> tuple[set[bytes], set[bytes]]:
     """Delayed messages and one retry into g1: those due meanwhile, and those due afterwards."""
     now = SystemClock().unix_ms()
     async with AdminClient(cluster.bootstrap) as admin:
-        await admin.create_topic(TOPIC, queues=1, message_type="MIXED")
+        await admin.topics.create(TOPIC, queues=1, message_type="MIXED")
     async with Producer(cluster.bootstrap) as producer:
         step = SPREAD_MS / COUNT
         meanwhile = [

@@ -27,7 +27,7 @@ async def test_a_filtered_group_goes_on_over_a_failover(tmp_path: Path) -> None:
 
     with running_cluster(tmp_path / "data") as cluster:
         async with AdminClient(cluster.bootstrap) as admin:
-            await admin.create_topic("parcels", queues=2)
+            await admin.topics.create("parcels", queues=2)
         consumer = PushConsumer(
             cluster.bootstrap,
             group="porters",

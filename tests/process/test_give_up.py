@@ -56,7 +56,7 @@ def _flip_half_way(folder: Path) -> None:
 
 async def _fill(cluster: RunningCluster, admin: AdminClient) -> QueueName:
     """The one queue of a topic with `BODIES`, and a group that has committed twice."""
-    await admin.create_topic("orders", queues=1)
+    await admin.topics.create("orders", queues=1)
     async with (
         Producer(cluster.bootstrap) as producer,
         PullConsumer(cluster.bootstrap) as consumer,
@@ -79,7 +79,7 @@ async def _is_ill(admin: AdminClient, address: str) -> None:
 
     async def is_refused() -> bool:
         with pytest.raises(CommandRefusedError) as refused:
-            await admin.elect("g1", preferred=1, unclean=True)
+            await admin.broker_groups.elect("g1", preferred=1, unclean=True)
         return "replica 1 is unhealthy" in str(refused.value)
 
     await eventually(is_damaged, within_ms=30_000, what="the damage is found")
@@ -89,7 +89,7 @@ async def _is_ill(admin: AdminClient, address: str) -> None:
 async def _elect(cluster: RunningCluster, admin: AdminClient) -> None:
     async def is_elected() -> bool:
         try:
-            await admin.elect("g1", preferred=1, unclean=True)
+            await admin.broker_groups.elect("g1", preferred=1, unclean=True)
         except PacelineError:
             return False
         return True
@@ -113,7 +113,7 @@ async def test_a_lone_damaged_broker_leads_again_without_what_was_given_up(tmp_p
             store.close()
 
             await _elect(cluster, admin)
-            history = await admin.history("g1")
+            history = await admin.broker_groups.history("g1")
         async with (
             Producer(cluster.bootstrap) as producer,
             PullConsumer(cluster.bootstrap) as consumer,

@@ -63,7 +63,7 @@ async def fail_over(cluster: RunningCluster) -> None:
 
 async def committed(admin: AdminClient) -> int:
     try:
-        rows = await admin.consumer_lag("audit")
+        rows = await admin.consumer_groups.lag("audit")
     except GroupNotFoundError:
         return 0  # its member has only begun to join
     return sum(row["offset"] for row in rows if row["topic"] == "orders")
@@ -74,15 +74,15 @@ async def test_a_running_member_obeys_every_reset_before_and_after_failovers(
 ) -> None:
     with running_cluster(tmp_path / "data", restart=True) as cluster:
         async with AdminClient(cluster.bootstrap, timeout_ms=FAILOVER_MS) as admin:
-            await admin.create_topic("orders", queues=2)
+            await admin.topics.create("orders", queues=2)
             await store(cluster, 0, COUNT)
             reader = Reader(cluster, start="first")
             async with reader.consumer:
                 await reader.has(COUNT)
-                await admin.reset_offsets("audit", "orders", to="first")
+                await admin.consumer_groups.reset_offsets("audit", "orders", to="first")
                 await reader.has(2 * COUNT)
                 await fail_over(cluster)
-                await admin.reset_offsets("audit", "orders", to="first")
+                await admin.consumer_groups.reset_offsets("audit", "orders", to="first")
                 await reader.has(3 * COUNT)
 
                 async def all_committed() -> bool:
@@ -97,17 +97,17 @@ async def test_a_running_member_obeys_every_reset_before_and_after_failovers(
 async def test_a_group_that_was_deleted_begins_anew_also_at_the_next_master(tmp_path: Path) -> None:
     with running_cluster(tmp_path / "data", restart=True) as cluster:
         async with AdminClient(cluster.bootstrap, timeout_ms=FAILOVER_MS) as admin:
-            await admin.create_topic("orders", queues=2)
-            await admin.create_consumer_group("audit")
+            await admin.topics.create("orders", queues=2)
+            await admin.consumer_groups.create("audit")
             await store(cluster, 0, COUNT)
             before = Reader(cluster, start="first")
             async with before.consumer:
                 await before.has(COUNT)
             assert await committed(admin) == COUNT
-            await admin.delete_consumer_group("audit")
-            await admin.create_consumer_group("audit")
+            await admin.consumer_groups.delete("audit")
+            await admin.consumer_groups.create("audit")
             await fail_over(cluster)
-            gone = await admin.consumer_lag("audit")
+            gone = await admin.consumer_groups.lag("audit")
             again = Reader(cluster, start="first")
             async with again.consumer:
                 await again.has(COUNT)
@@ -121,7 +121,7 @@ async def test_queues_that_come_while_a_group_is_stopped_are_read_whole_at_the_n
 ) -> None:
     with running_cluster(tmp_path / "data", restart=True) as cluster:
         async with AdminClient(cluster.bootstrap, timeout_ms=FAILOVER_MS) as admin:
-            await admin.create_topic("orders", queues=1)
+            await admin.topics.create("orders", queues=1)
             await store(cluster, 0, COUNT)
             before = Reader(cluster, start="last")
             async with before.consumer:
@@ -130,7 +130,7 @@ async def test_queues_that_come_while_a_group_is_stopped_are_read_whole_at_the_n
                     return await committed(admin) == COUNT
 
                 await eventually(stands, what="a group at the end of its queue")
-            await admin.alter_topic("orders", read_queues=4, write_queues=4)
+            await admin.topics.alter("orders", read_queues=4, write_queues=4)
             await store(cluster, COUNT, COUNT)
             await fail_over(cluster)
             again = Reader(cluster, start="last")

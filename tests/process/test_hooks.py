@@ -79,7 +79,7 @@ async def test_each_message_is_told_of_once_while_masters_are_killed(
 
     with running_cluster(tmp_path / "data", restart=True) as cluster:
         async with AdminClient(cluster.bootstrap) as admin:
-            await admin.create_topic("watched", queues=2)
+            await admin.topics.create("watched", queues=2)
         consumer = PushConsumer(
             cluster.bootstrap,
             group="watchers",

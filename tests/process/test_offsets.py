@@ -53,7 +53,7 @@ async def topic(cluster: RunningCluster, request: pytest.FixtureRequest) -> Topi
     """One of the test's own, with `COUNT` numbered messages in each queue."""
     name = request.function.__name__.removeprefix("test_").replace("_", "-")[:60]
     async with AdminClient(cluster.bootstrap) as admin:
-        made = await admin.create_topic(name, queues=QUEUES)
+        made = await admin.topics.create(name, queues=QUEUES)
     await send(cluster, made, range(COUNT))
     return made
 
@@ -139,15 +139,15 @@ async def test_resets_by_time_and_clones_hold(cluster: RunningCluster, topic: To
         await eventually(is_later)
         await send(cluster, topic, range(COUNT, 2 * COUNT))
         await reader.commit("audit", dict.fromkeys(queues_of(topic), 2 * COUNT))
-        moved = await admin.reset_offsets("audit", topic.topic, unix_ms=middle_ms)
-        cloned = await admin.clone_offsets("copy", topic.topic, source="audit")
+        moved = await admin.consumer_groups.reset_offsets("audit", topic.topic, unix_ms=middle_ms)
+        cloned = await admin.consumer_groups.clone_offsets("copy", topic.topic, source="audit")
         await kill_master(cluster)
 
         assert [(row["before"], row["offset"]) for row in moved] == [(2 * COUNT, COUNT)] * QUEUES
         assert [(row["before"], row["offset"]) for row in cloned] == [(None, COUNT)] * QUEUES
         for group in ("audit", "copy"):
             assert await committed(cluster, group, topic) == [COUNT] * QUEUES
-        second = await admin.reset_offsets("audit", topic.topic, unix_ms=middle_ms)
+        second = await admin.consumer_groups.reset_offsets("audit", topic.topic, unix_ms=middle_ms)
         assert [row["generation"] for row in second] == [row["generation"] + 1 for row in moved]
         listener = Listener()
         async with a_member(cluster, listener, topic, group="copy"):
@@ -180,7 +180,7 @@ async def test_no_commit_of_a_member_undoes_a_reset(
             await held.wait()
         await listener.has(*[set(range(COUNT))] * QUEUES)
         listener.forget()
-        moved = await admin.reset_offsets("audit", topic.topic, to="first")
+        moved = await admin.consumer_groups.reset_offsets("audit", topic.topic, to="first")
         await kill_master(cluster)
         assert [row["offset"] for row in moved] == [0] * QUEUES
         goes_on.set()  # what it is done with now is of the time before

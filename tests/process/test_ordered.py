@@ -134,7 +134,7 @@ async def test_a_member_frozen_past_its_lease_is_late_and_fenced(tmp_path: Path)
     watched = Watched(lambda message: message.queue_offset)
     with running_cluster(tmp_path / "data") as cluster:
         async with AdminClient(cluster.bootstrap) as admin:
-            await admin.create_topic("orders", queues=2)
+            await admin.topics.create("orders", queues=2)
         async with steady_messages(cluster, "orders", every_ms=100):
             with frozen_member(cluster, tmp_path) as frozen:
 
@@ -195,7 +195,7 @@ async def test_order_and_locks_outlive_the_master_and_several_producers(tmp_path
     first, second = [Watched(lambda message: int(message.body)) for _ in range(2)]
     with running_cluster(tmp_path / "data", restart=True) as cluster:
         async with AdminClient(cluster.bootstrap) as admin:
-            await admin.create_topic("orders", queues=8)
+            await admin.topics.create("orders", queues=8)
         members = [
             OrderedConsumer(
                 cluster.bootstrap,

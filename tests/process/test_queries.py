@@ -18,26 +18,26 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(90)]
 async def test_what_was_found_is_found_again_on_the_next_master(tmp_path: Path) -> None:
     with running_cluster(tmp_path / "data") as cluster:
         async with AdminClient(cluster.bootstrap) as admin, Producer(cluster.bootstrap) as producer:
-            await admin.create_topic("invoices", queues=3)
+            await admin.topics.create("invoices", queues=3)
             messages = [
                 Message("invoices", b"%d" % number, key=f"k{number % 5}") for number in range(100)
             ]
             sent = list(await producer.send_many(messages))
 
             async def of_key(key: str) -> list[dict[str, Any]]:
-                return [row async for row in admin.find_messages("invoices", key=key)]
+                return [row async for row in admin.messages.find("invoices", key=key)]
 
             before = await of_key("k3")
             tracked = await track_of(before, admin, cluster)
             cluster.send_signal(await the_master(cluster), signal.SIGKILL)
             await producer.send(Message("invoices", b"100", key="k3"))
             after = await of_key("k3")
-            tracked_after = [await admin.track(row["message_id"]) for row in before]
-            by_id = [await admin.message(row["message_id"]) for row in after]
+            tracked_after = [await admin.messages.track(row["message_id"]) for row in before]
+            by_id = [await admin.messages.get(row["message_id"]) for row in after]
             by_unique_key = [
                 row
                 for wanted in after
-                async for row in admin.find_messages("invoices", unique_key=wanted["unique_key"])
+                async for row in admin.messages.find("invoices", unique_key=wanted["unique_key"])
             ]
 
     assert sorted(int(row["body"]) for row in before) == list(range(3, 100, 5))
@@ -60,4 +60,4 @@ async def track_of(
         [queue] = {row["queue"] for row in rows}
         names = [name for name in await reader.queues("invoices") if name.queue == queue]
         await reader.commit("audit", dict.fromkeys(names, rows[10]["offset"]))
-    return [await admin.track(row["message_id"]) for row in rows]
+    return [await admin.messages.track(row["message_id"]) for row in rows]

@@ -130,7 +130,7 @@ async def test_controllers_over_tls_shut_strangers_out_and_outlive_their_leader(
             secured.start(away, foreign.issue(away))
             for name in others:
                 await secured.says(name, "the peer's certificate is refused: ")
-            await admin.create_topic("without-the-foreign-one", queues=1)
+            await admin.topics.create("without-the-foreign-one", queues=1)
             await secured.end(away, signal.SIGKILL)
 
             secured.start(away)
@@ -148,7 +148,7 @@ async def test_controllers_over_tls_shut_strangers_out_and_outlive_their_leader(
             await secured.end(dying, signal.SIGKILL)
             rest = tuple(name for name in NAMES if name != dying)
             assert await secured.leader(rest) in rest
-            await admin.create_topic("after-the-leader", queues=1)
-            topics = [topic.topic for topic in await admin.topics()]
+            await admin.topics.create("after-the-leader", queues=1)
+            topics = [topic.topic for topic in await admin.topics.all()]
 
     assert topics == ["after-the-leader", "without-the-foreign-one"]

@@ -73,8 +73,10 @@ async def test_failed_messages_come_again_and_die_once_across_failovers(tmp_path
     good = {number for number in range(COUNT) if not kitchen.is_poison(number)}
     with running_cluster(tmp_path / "data", restart=True) as cluster:
         async with AdminClient(cluster.bootstrap) as admin:
-            await admin.create_topic("meals", queues=4)
-            await admin.create_consumer_group(GROUP, retry_max_times=TIMES_MAX, retry_policy=POLICY)
+            await admin.topics.create("meals", queues=4)
+            await admin.consumer_groups.create(
+                GROUP, retry_max_times=TIMES_MAX, retry_policy=POLICY
+            )
             async with (
                 Producer(cluster.bootstrap) as producer,
                 a_member(cluster, kitchen),
@@ -89,7 +91,7 @@ async def test_failed_messages_come_again_and_die_once_across_failovers(tmp_path
                 await eventually(
                     all_settled(admin, kitchen, good), within_ms=60_000, what="an end for each"
                 )
-            dead = await admin.dead_letters(GROUP, limit=COUNT)
+            dead = await admin.dead_letters.all(GROUP, limit=COUNT)
             retries = await everything_in(cluster, f"%RETRY%{GROUP}")
 
             # Dead: the poison, once each, with all its attempts (S29).
@@ -104,8 +106,8 @@ async def test_failed_messages_come_again_and_die_once_across_failovers(tmp_path
             )
             assert set(attempts.values()) == {1}
 
-            resent = await admin.resend_dead_letters(GROUP, map(name_of, dead), to="group")
-            again = await admin.resend_dead_letters(GROUP, map(name_of, dead), to="group")
+            resent = await admin.dead_letters.resend(GROUP, map(name_of, dead), to="group")
+            again = await admin.dead_letters.resend(GROUP, map(name_of, dead), to="group")
             assert [one.code for one in resent] == [None] * len(dead)
             assert [one.is_duplicate for one in again] == [True] * len(dead)
             assert [one.message_id for one in again] == [one.message_id for one in resent]
@@ -130,7 +132,7 @@ def all_settled(admin: AdminClient, kitchen: Kitchen, good: set[int]) -> Any:
     async def probe() -> bool:
         if not good <= set(kitchen.done):
             return False
-        return len(await admin.dead_letters(GROUP, limit=COUNT)) >= COUNT - len(good)
+        return len(await admin.dead_letters.all(GROUP, limit=COUNT)) >= COUNT - len(good)
 
     return probe
 
@@ -144,8 +146,8 @@ async def test_dead_letters_by_the_command_line(
 ) -> None:
     with running_cluster(tmp_path / "data") as cluster:
         async with AdminClient(cluster.bootstrap) as admin:
-            await admin.create_topic("meals", queues=1)
-            await admin.create_consumer_group(GROUP, retry_max_times=0)
+            await admin.topics.create("meals", queues=1)
+            await admin.consumer_groups.create(GROUP, retry_max_times=0)
         async with Producer(cluster.bootstrap) as producer:
             await producer.send_many([Message("meals", b"%d" % (5 * n)) for n in range(3)])
         async with a_member(cluster, Kitchen()):
@@ -179,25 +181,25 @@ async def test_resent_letters_are_there_once_at_the_next_master(tmp_path: Path) 
     count = 60
     with running_cluster(tmp_path / "data") as cluster:
         async with AdminClient(cluster.bootstrap) as admin:
-            await admin.create_topic("meals", queues=2)
-            await admin.create_consumer_group(GROUP, retry_max_times=0)
+            await admin.topics.create("meals", queues=2)
+            await admin.consumer_groups.create(GROUP, retry_max_times=0)
             async with Producer(cluster.bootstrap) as producer:
                 await producer.send_many([Message("meals", b"%d" % (5 * n)) for n in range(count)])
             async with a_member(cluster, Kitchen()):
 
                 async def are_dead() -> bool:
-                    return len(await admin.dead_letters(GROUP, limit=count)) == count
+                    return len(await admin.dead_letters.all(GROUP, limit=count)) == count
 
                 await eventually(are_dead, what="all dead")
-            letters = [name_of(one) for one in await admin.dead_letters(GROUP, limit=count)]
-            answered = await admin.resend_dead_letters(GROUP, letters[:20])
+            letters = [name_of(one) for one in await admin.dead_letters.all(GROUP, limit=count)]
+            answered = await admin.dead_letters.resend(GROUP, letters[:20])
             master = await the_master(cluster)
             under_way = asyncio.gather(
-                *(admin.resend_dead_letters(GROUP, [letter]) for letter in letters[20:])
+                *(admin.dead_letters.resend(GROUP, [letter]) for letter in letters[20:])
             )
             cluster.send_signal(master, signal.SIGKILL)
             answered += [row for [row] in await under_way]
-            again = await admin.resend_dead_letters(GROUP, letters)
+            again = await admin.dead_letters.resend(GROUP, letters)
             stored = await everything_in(cluster, "meals")
 
     assert [row.code for row in answered] == [None] * count

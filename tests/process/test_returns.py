@@ -264,7 +264,7 @@ async def _forget(machines: Machines, replica_id: int) -> None:
 
         async def is_forgotten() -> bool:
             try:
-                await admin.clean_replica("g1", replica_id)
+                await admin.broker_groups.remove_replica("g1", replica_id)
             except CommandRefusedError:
                 return False
             return True

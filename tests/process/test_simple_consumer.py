@@ -52,7 +52,7 @@ async def test_acknowledged_is_never_given_again_and_receipts_outlive_the_master
     settings = SimpleSettings(invisible_ms=INVISIBLE_MS)
     with running_cluster(tmp_path / "data") as cluster:
         async with AdminClient(cluster.bootstrap) as admin:
-            await admin.create_topic("orders", queues=2)
+            await admin.topics.create("orders", queues=2)
         async with Producer(cluster.bootstrap) as producer:
             await producer.send_many([Message("orders", b"%d" % n) for n in range(COUNT)])
         options = {"group": "work", "topics": ["orders"], "settings": settings}
@@ -98,7 +98,7 @@ async def test_acknowledged_is_never_given_again_and_receipts_outlive_the_master
 async def test_one_receive_waits_for_all_broker_groups(tmp_path: Path) -> None:
     with running_cluster(tmp_path / "data", "--groups", "2", "--brokers", "1") as cluster:
         async with AdminClient(cluster.bootstrap) as admin:
-            topic = await admin.create_topic("orders", queues=1)
+            topic = await admin.topics.create("orders", queues=1)
         options = {"group": "work", "topics": ["orders"]}
         async with (
             Producer(cluster.bootstrap) as producer,

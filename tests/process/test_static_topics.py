@@ -58,8 +58,8 @@ class Seen:
 
 
 async def moved(admin: AdminClient, number: int, group: str) -> TopicView:
-    await admin.remap_queue(TOPIC, number, group)
-    return await admin.wait_remapped(TOPIC, number, group, timeout_ms=30_000)
+    await admin.topics.remap_queue(TOPIC, number, group)
+    return await admin.topics.wait_remapped(TOPIC, number, group, timeout_ms=30_000)
 
 
 async def test_logical_queues_move_in_use_and_keep_every_message_and_its_order(
@@ -68,7 +68,9 @@ async def test_logical_queues_move_in_use_and_keep_every_message_and_its_order(
     seen = Seen()
     with running_cluster(tmp_path / "data", "--groups", "2", restart=True) as cluster:
         async with AdminClient(cluster.bootstrap) as admin:
-            made = await admin.create_topic(TOPIC, logical_queues=LOGICAL_QUEUES, message_type=FIFO)
+            made = await admin.topics.create(
+                TOPIC, logical_queues=LOGICAL_QUEUES, message_type=FIFO
+            )
             assert [one.last.group for one in made.logical_queues] == ["g1", "g2", "g1", "g2"]
             consumer = OrderedConsumer(
                 cluster.bootstrap,
@@ -91,13 +93,13 @@ async def test_logical_queues_move_in_use_and_keep_every_message_and_its_order(
                     return all(len(set(seen.numbers[key])) >= sent[key] for key in sent)
 
                 async def caught_up() -> list[dict[str, Any]] | None:
-                    rows = await admin.consumer_lag("audit")
+                    rows = await admin.consumer_groups.lag("audit")
                     return None if sum(row["lag"] for row in rows) else rows
 
                 await eventually(all_seen, within_ms=30_000, what="every message")
                 lag = await eventually(caught_up, what="all of it committed")
             (shown,) = await asyncio.to_thread(cli, cluster, capsys, "topic", "describe", TOPIC)
-            topic = await admin.topic(TOPIC)
+            topic = await admin.topics.get(TOPIC)
             stored = await everything(cluster)
 
     for key, count in sent.items():
@@ -114,9 +116,9 @@ async def masters_die(cluster: RunningCluster, admin: AdminClient) -> None:
     seal. Then the one of the group that the queue goes to."""
     for victim, target in (("g1", "g2"), ("g1", "g1")):
         master = await the_master(cluster, victim)
-        await admin.remap_queue(TOPIC, 2, target)
+        await admin.topics.remap_queue(TOPIC, 2, target)
         cluster.send_signal(master, signal.SIGKILL)
-        await admin.wait_remapped(TOPIC, 2, target, timeout_ms=30_000)
+        await admin.topics.wait_remapped(TOPIC, 2, target, timeout_ms=30_000)
 
 
 def check_stored(topic: TopicView, stored: "Stored", sent: dict[int, int]) -> None:
@@ -167,19 +169,19 @@ async def test_a_group_without_a_master_keeps_its_queue_until_it_has_one_again(
     options = ("--groups", "2", "--brokers", "1", "--controllers", "1")
     with running_cluster(tmp_path / "data", *options) as cluster:
         async with AdminClient(cluster.bootstrap) as admin, Producer(cluster.bootstrap) as producer:
-            await admin.create_topic(TOPIC, logical_queues=2)
+            await admin.topics.create(TOPIC, logical_queues=2)
             key = next(k for k in map(str, range(9)) if index_of_key(k.encode(), 2) == 0)
             for number in range(3):
                 result = await producer.send(Message(TOPIC, b"%d" % number, key=key))
             assert (result.group, result.queue_offset) == ("g1", 2)
             alone = await the_master(cluster, "g1")
             with cluster.paused(alone):
-                await admin.remap_queue(TOPIC, 0, "g2")
+                await admin.topics.remap_queue(TOPIC, 0, "g2")
                 with pytest.raises(DeadlineError):
-                    await admin.wait_remapped(TOPIC, 0, "g2", timeout_ms=1500)
-                assert (await admin.topic(TOPIC)).logical_queues[0].moving_to == "g2"
+                    await admin.topics.wait_remapped(TOPIC, 0, "g2", timeout_ms=1500)
+                assert (await admin.topics.get(TOPIC)).logical_queues[0].moving_to == "g2"
 
-            topic = await admin.wait_remapped(TOPIC, 0, "g2", timeout_ms=30_000)
+            topic = await admin.topics.wait_remapped(TOPIC, 0, "g2", timeout_ms=30_000)
 
             assert [one.end for one in topic.logical_queues[0].segments] == [3, None]
             result = await producer.send(Message(TOPIC, b"3", key=key))

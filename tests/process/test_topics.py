@@ -63,7 +63,7 @@ async def test_a_topic_shrinks_and_grows_in_use_across_a_failover(
 
     with running_cluster(tmp_path / "data", restart=True) as cluster:
         async with AdminClient(cluster.bootstrap) as admin, Producer(cluster.bootstrap) as producer:
-            await admin.create_topic(TOPIC, queues=4)
+            await admin.topics.create(TOPIC, queues=4)
             load = Load(producer)
             workers = [spawn(load.run(worker), name=f"load-{worker}") for worker in range(4)]
             await eventually(lambda: has(load, 200), what="some messages")
@@ -76,7 +76,7 @@ async def test_a_topic_shrinks_and_grows_in_use_across_a_failover(
             await eventually(lambda: has(load, before + 200), what="more messages")
 
             with pytest.raises(CommandRefusedError) as refused:
-                await admin.alter_topic(TOPIC, read_queues=2)
+                await admin.topics.alter(TOPIC, read_queues=2)
             assert refused.value.details["reason"] == "UNREAD_MESSAGES"
 
             settings = PushSettings(start="first", commit_interval_ms=100)
@@ -88,7 +88,7 @@ async def test_a_topic_shrinks_and_grows_in_use_across_a_failover(
                 ends = {queue: ended_at(load, queue) for queue in (2, 3)}
                 late = set(load.places)
 
-                await admin.alter_topic(TOPIC, queues=4)
+                await admin.topics.alter(TOPIC, queues=4)
                 await eventually(lambda: is_used_again(load, late), what="queues 2 and 3")
                 load.is_over = True
                 await asyncio.gather(*workers)
@@ -104,8 +104,8 @@ async def test_a_topic_shrinks_and_grows_in_use_across_a_failover(
             assert len(set(load.places.values())) == len(load.places), "each place once"
             assert len(await everything(cluster)) == len(load.places), "nothing stored twice"
             # It consumed, so the group is on record, with its topics.
-            assert (await admin.consumer_group(GROUP)).settings.retry_max_times == 16
-            assert (await admin.topic(f"%RETRY%{GROUP}")).is_system
+            assert (await admin.consumer_groups.get(GROUP)).settings.retry_max_times == 16
+            assert (await admin.topics.get(f"%RETRY%{GROUP}")).is_system
 
 
 def ended_at(load: Load, queue: int) -> int:
@@ -118,7 +118,7 @@ async def has(load: Load, count: int) -> bool:
 
 async def shrinks(admin: AdminClient) -> Any:
     try:
-        return await admin.alter_topic(TOPIC, read_queues=2)
+        return await admin.topics.alter(TOPIC, read_queues=2)
     except CommandRefusedError as error:
         if error.details["reason"] != "UNREAD_MESSAGES":
             raise
@@ -167,7 +167,7 @@ async def test_readers_hear_of_a_permission_that_was_taken_and_go_on_when_it_is_
         push_settings = PushSettings(start="first")
         lite_settings = LitePullSettings(start="first")
         async with AdminClient(at) as admin, Producer(at) as producer:
-            await admin.create_topic(TOPIC, queues=2)
+            await admin.topics.create(TOPIC, queues=2)
             async with (
                 PullConsumer(at) as pull,
                 LitePullConsumer(at, group="lite", topics=[TOPIC], settings=lite_settings) as lite,
@@ -188,7 +188,7 @@ async def test_readers_hear_of_a_permission_that_was_taken_and_go_on_when_it_is_
                 await read_by_all(ways, {b"%d" % n for n in range(10)})
                 await eventually(lambda: has_pushed(10), what="the listener to have all")
 
-                await admin.alter_topic(TOPIC, perm=2)
+                await admin.topics.alter(TOPIC, perm=2)
                 await eventually(is_warned, what="a warning")
                 await producer.send_many([Message(TOPIC, b"%d" % n) for n in range(10, 20)])
                 await all_are_refused(ways)
@@ -197,7 +197,7 @@ async def test_readers_hear_of_a_permission_that_was_taken_and_go_on_when_it_is_
                 await all_are_refused(ways)
                 assert len(pushed) == 10
 
-                await admin.alter_topic(TOPIC, perm=6)
+                await admin.topics.alter(TOPIC, perm=6)
                 await read_by_all(ways, {b"%d" % n for n in range(10, 20)})
                 await eventually(lambda: has_pushed(20), what="the listener to have all")
 
@@ -254,7 +254,7 @@ async def test_topics_and_groups_are_managed_and_kept(
     with running_cluster(tmp_path / "data") as cluster:
         async with AdminClient(cluster.bootstrap) as admin, Producer(cluster.bootstrap) as producer:
             made = await producer.send(Message("sent-first", b"x"))
-            topic = await admin.topic("sent-first")
+            topic = await admin.topics.get("sent-first")
             assert (topic.message_type, sum(topic.queues.values())) == ("MIXED", 8)
 
             [described] = await asyncio.to_thread(
@@ -290,6 +290,6 @@ async def test_topics_and_groups_are_managed_and_kept(
                 row["topic"] for row in system
             }
             with pytest.raises(ForbiddenError):
-                await admin.create_topic(f"%RETRY%{GROUP}")
+                await admin.topics.create(f"%RETRY%{GROUP}")
             await asyncio.to_thread(run, "group", "delete", GROUP, "--yes")
             assert await asyncio.to_thread(run, "group", "list") == []

@@ -26,7 +26,7 @@ async def test_producers_leave_a_wiped_group_and_consumers_drain_it(tmp_path: Pa
     arguments = ("--groups", "2", "--brokers", "1")
     with running_cluster(tmp_path / "data", *arguments) as cluster:
         async with AdminClient(cluster.bootstrap) as admin:
-            await admin.create_topic("orders", queues=2)
+            await admin.topics.create("orders", queues=2)
             producer = Producer(cluster.bootstrap)
             consumer = PushConsumer(
                 cluster.bootstrap,
@@ -46,7 +46,7 @@ async def test_producers_leave_a_wiped_group_and_consumers_drain_it(tmp_path: Pa
                     return [sent[number] for number in range(first, first + count)]
 
                 assert set(await send(40)) == {"g1", "g2"}
-                await admin.set_write_permission("g1", writable=False)
+                await admin.broker_groups.set_write_permission("g1", writable=False)
                 await send(5)  # the producer's view is newer with the first answer at the latest
                 assert set(await send(40)) == {"g2"}
 
@@ -57,11 +57,11 @@ async def test_producers_leave_a_wiped_group_and_consumers_drain_it(tmp_path: Pa
                 async with Producer(
                     cluster.bootstrap, settings=ProducerSettings(delivery_timeout_ms=5_000)
                 ) as other:
-                    await admin.set_write_permission("g2", writable=False)
+                    await admin.broker_groups.set_write_permission("g2", writable=False)
                     with pytest.raises(NoPermissionError, match="paceline cluster add-write-perm"):
                         await other.send(Message("orders", b"nowhere"))
-                await admin.set_write_permission("g2", writable=True)
-                await admin.set_write_permission("g1", writable=True)
+                await admin.broker_groups.set_write_permission("g2", writable=True)
+                await admin.broker_groups.set_write_permission("g1", writable=True)
 
                 async def both() -> bool:
                     return set(await send(8)) == {"g1", "g2"}

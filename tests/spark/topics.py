@@ -23,7 +23,7 @@ class Topics:
 
         async def create() -> None:
             async with AdminClient(self.endpoints) as admin:
-                await admin.create_topic(topic, queues=queues)
+                await admin.topics.create(topic, queues=queues)
 
         asyncio.run(create())
         return topic
@@ -33,7 +33,7 @@ class Topics:
 
         async def delete() -> None:
             async with AdminClient(self.endpoints) as admin:
-                await admin.delete_topic(topic)
+                await admin.topics.delete(topic)
 
         asyncio.run(delete())
 

@@ -267,7 +267,7 @@ class _World:
     async def _put_settings(self, around: Around) -> None:
         async def put(admin: AdminClient) -> None:
             for group in self.topology.groups:
-                await admin.set_group_settings(group, **self.settings)
+                await admin.broker_groups.set_settings(group, **self.settings)
 
         await around.as_admin(put)
 

@@ -99,9 +99,11 @@ async def create_topic(around: Around, *, queues: int, timeout_ms: int = 20_000)
         try:
             async with AdminClient(cluster, timeout_ms=5_000) as admin:
                 try:
-                    return await admin.topic(around.topic)
+                    return await admin.topics.get(around.topic)
                 except TopicNotFoundError:
-                    return await admin.create_topic(around.topic, queues=queues, message_type=MIXED)
+                    return await admin.topics.create(
+                        around.topic, queues=queues, message_type=MIXED
+                    )
         except PacelineError:
             if loop.time() > deadline:
                 raise

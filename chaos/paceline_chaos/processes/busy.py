@@ -114,7 +114,7 @@ class Busy:
                 with contextlib.suppress(PacelineError):
                     groups = (await admin.cluster_status())["groups"]
                     if groups and len(groups[0]["sync_state_set"]) == self._cluster.spec.brokers:
-                        await admin.create_topic("busy", queues=4)
+                        await admin.topics.create("busy", queues=4)
                         return
                 await pause(_POLL_MS)
         raise DeadlineError(
@@ -140,7 +140,7 @@ class Busy:
             number = 0
             while self._clock.monotonic_ms() < stop_ms:
                 number += 1
-                made = admin.create_topic(f"busy-{operator}-{number}", queues=2)
+                made = admin.topics.create(f"busy-{operator}-{number}", queues=2)
                 took_ms = await self._timed(made)
                 if took_ms is not None:
                     figures.topics += 1

@@ -207,7 +207,7 @@ class Run:
         async with AdminClient(self._cluster.bootstrap) as admin:
             for group in self._cluster.groups:
                 later = watch.epoch(group) + 1
-                await admin.set_group_settings(group, **settings)
+                await admin.broker_groups.set_settings(group, **settings)
                 has_begun = partial(_has_epoch, watch, group, later)
                 if not await self._until(has_begun, READY_TIMEOUT_MS):
                     raise PacelineError(f"{group} got no epoch with the new settings")
@@ -284,7 +284,7 @@ class Run:
         """Topic ids by name, as any controller has them."""
         try:
             async with AdminClient(self._cluster.bootstrap) as admin:
-                topics = await admin.topics(system=True)
+                topics = await admin.topics.all(system=True)
                 return {int(topic.topic_id): str(topic.topic) for topic in topics}
         except PacelineError as error:
             self._fail("EXPECT", f"the topics are not told in the end: {error.message}")

@@ -4,13 +4,13 @@ Each broker knows whoever is connected to it; all that serve clients are asked, 
 """
 
 import asyncio
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
+from paceline.admin.requests import AdminRequests
 from paceline.errors import TopicNotFoundError
 from paceline.queues import reading_address
 from paceline.types import GroupName, TopicName
 from paceline.wire.clients import Kind, Row, conflicts, merged
-from paceline.wire.cluster import ClusterView
 from paceline.wire.names import check_name
 
 
@@ -27,17 +27,14 @@ class ConnectedClients(NamedTuple):
     """Broker groups of which nobody answered: who is connected only there is missing."""
 
 
-class _Asker(Protocol):
-    async def view(self) -> ClusterView: ...
+class Clients:
+    """`AdminClient.clients`."""
 
-    async def _ask(self, address: str, path: str) -> dict[str, Any] | None: ...
+    def __init__(self, requests: AdminRequests) -> None:
+        self._requests = requests
 
-
-class ClientAdmin:
-    """Mixed into `AdminClient`."""
-
-    async def clients(
-        self: _Asker,
+    async def all(
+        self,
         *,
         group: str | None = None,
         topic: str | None = None,
@@ -51,10 +48,10 @@ class ClientAdmin:
         path = "/v1/clients"
         if group is not None:
             path += f"?group={check_name(group, 'group')}"
-        view = await self.view()
+        view = await self._requests.view()
         addresses = {name: reading_address(view, name) for name in sorted(view.groups)}
         asked = [(name, address) for name, address in addresses.items() if address is not None]
-        answers = await asyncio.gather(*(self._ask(address, path) for _, address in asked))
+        answers = await asyncio.gather(*(self._requests.ask(address, path) for _, address in asked))
         answered = {
             name: answer
             for (name, _), answer in zip(asked, answers, strict=True)
@@ -77,3 +74,5 @@ class ClientAdmin:
             conflicts=conflicts(rows),
             unreachable=[name for name in addresses if name not in answered],
         )
+
+    __call__ = all  # its former name, for one version: `await admin.clients()`

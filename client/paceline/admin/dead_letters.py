@@ -6,8 +6,9 @@ moves it to the end, and retention deletes the messages when their time has come
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from paceline.admin.requests import AdminRequests
 from paceline.consumer.pull import PullConsumer
 from paceline.errors import (
     BadRequestError,
@@ -70,20 +71,14 @@ class Resent(NamedTuple):
     """It had been resent before: there is one message of it, not two."""
 
 
-class _Asker(Protocol):
-    """What the admin client is to its parts."""
+class DeadLetters:
+    """`AdminClient.dead_letters`."""
 
-    _cluster: Cluster
-    _timeout_ms: int
+    def __init__(self, requests: AdminRequests) -> None:
+        self._requests = requests
 
-    async def _find_cluster(self) -> None: ...
-
-
-class DeadLetterAdmin:
-    """Mixed into `AdminClient`."""
-
-    async def dead_letters(
-        self: _Asker, group: str, *, limit: int = 100, is_all: bool = False
+    async def all(
+        self, group: str, *, limit: int = 100, is_all: bool = False
     ) -> list[ReceivedMessage]:
         """Dead letters of a consumer group, by broker group, queue and offset; at most `limit`.
 
@@ -91,8 +86,8 @@ class DeadLetterAdmin:
         """
         topic = dlq_topic(check_group_name(group))
         found: list[ReceivedMessage] = []
-        async with PullConsumer(self._cluster) as consumer:
-            await _check_group(self._cluster, group)
+        async with PullConsumer(self._requests.cluster) as consumer:
+            await _check_group(self._requests.cluster, group)
             left = await _left(consumer, group, topic, is_all=is_all)
             for name, (start, end) in left.items():
                 await consumer.assign({name: start})
@@ -105,13 +100,13 @@ class DeadLetterAdmin:
                         continue  # retention: it goes on at the first kept one
         return found[:limit]
 
-    async def dead_letter(self: _Asker, group: str, letter: DeadLetter) -> ReceivedMessage:
+    async def get(self, group: str, letter: DeadLetter) -> ReceivedMessage:
         """One dead letter. OffsetOutOfRangeError if it is not there, or not any more."""
         topic = TopicName(dlq_topic(check_group_name(group)))
         name = QueueName(topic, GroupName(letter.group), QueueId(letter.queue))
-        async with PullConsumer(self._cluster) as consumer:
-            await _check_group(self._cluster, group)
-            await check_broker_group(self._cluster, name.group)
+        async with PullConsumer(self._requests.cluster) as consumer:
+            await _check_group(self._requests.cluster, group)
+            await check_broker_group(self._requests.cluster, name.group)
             kept = (await consumer.ranges([name]))[name]
             if not kept.start <= letter.offset < kept.end:
                 why = f"the queue has {kept.start} to {kept.end - 1}"
@@ -126,24 +121,24 @@ class DeadLetterAdmin:
             raise OffsetOutOfRangeError(f"there is no dead letter {letter}", offset=letter.offset)
         return found[0]
 
-    async def resend_dead_letters(
-        self: _Asker, group: str, letters: Iterable[DeadLetter], *, to: str = TO_TOPIC
+    async def resend(
+        self, group: str, letters: Iterable[DeadLetter], *, to: str = TO_TOPIC
     ) -> list[Resent]:
         """Put dead letters back into the topics they came from, each once however often asked.
 
         `to` "group": only this consumer group gets them again, with all attempts anew.
         Raises what all letters of a broker group were refused with.
         """
-        await self._find_cluster()
-        await _check_group(self._cluster, group)
+        await self._requests.find_cluster()
+        await _check_group(self._requests.cluster, group)
         by_group: dict[str, list[DeadLetter]] = {}
         for letter in dict.fromkeys(letters):
             by_group.setdefault(letter.group, []).append(letter)
         resent: list[Resent] = []
-        links = GroupLinks(self._cluster)
+        links = GroupLinks(self._requests.cluster)
         try:
             for name, mine in sorted(by_group.items()):
-                await check_broker_group(self._cluster, GroupName(name))
+                await check_broker_group(self._requests.cluster, GroupName(name))
                 for at in range(0, len(mine), _ROWS_MAX):
                     part = mine[at : at + _ROWS_MAX]
                     document = {
@@ -155,26 +150,31 @@ class DeadLetterAdmin:
                         ],
                     }
                     answer = await links.call(
-                        GroupName(name), document, timeout_ms=self._timeout_ms, attempt_ms=5_000
+                        GroupName(name),
+                        document,
+                        timeout_ms=self._requests.timeout_ms,
+                        attempt_ms=5_000,
                     )
                     resent += _resent(part, answer["messages"])
         finally:
             await links.close()
         return resent
 
-    async def purge_dead_letters(self: _Asker, group: str) -> int:
+    async def purge(self, group: str) -> int:
         """Count all dead letters of a group as dealt with; how many there were.
 
         They stay in the log until retention deletes them, and `is_all` still shows them.
         """
         topic = dlq_topic(check_group_name(group))
-        async with PullConsumer(self._cluster) as consumer:
-            await _check_group(self._cluster, group)
+        async with PullConsumer(self._requests.cluster) as consumer:
+            await _check_group(self._requests.cluster, group)
             left = await _left(consumer, group, topic, is_all=False)
             moved = {name: end for name, (start, end) in left.items() if end > start}
             if moved:
                 await consumer.commit(group, moved)
             return sum(left[name][1] - left[name][0] for name in moved)
+
+    __call__ = all  # its former name, for one version: `await admin.dead_letters()`
 
 
 async def _check_group(cluster: Cluster, group: str) -> None:

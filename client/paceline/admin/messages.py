@@ -1,12 +1,13 @@
 """The part of the admin client that finds single messages, and who has consumed them."""
 
 from collections.abc import AsyncIterator
-from typing import Any, Protocol
+from typing import Any
 
+from paceline.admin.consumer_groups import ConsumerGroups
+from paceline.admin.requests import AdminRequests
 from paceline.errors import TopicNotFoundError
 from paceline.filters import of_told
 from paceline.types import GroupName, TopicName
-from paceline.wire.cluster import ClusterView
 from paceline.wire.message_ids import parse_offset_id
 from paceline.wire.names import check_readable_topic_name
 
@@ -20,32 +21,24 @@ NOT_ONLINE = "NOT_ONLINE"
 there, and nobody of the group is online."""
 
 
-class _Asker(Protocol):
-    """What the admin client is to its parts."""
-
-    async def view(self) -> ClusterView: ...
-
-    async def _members(self, consumer_group: str) -> Row: ...
-
-    async def message(self, message_id: str) -> Row: ...
-
-    async def _of_master(self, group: GroupName, document: Row) -> Row: ...
-
-
-class MessageAdmin:
-    """Mixed into `AdminClient`. Messages are rows with `topic`, `group` (broker group), `queue`,
+class Messages:
+    """`AdminClient.messages`. Messages are rows with `topic`, `group` (broker group), `queue`,
     `offset`, `message_id`, `unique_key`, `key`, `tag`, `properties`, `body` or `body_base64`,
     `born_unix_ms`, `store_unix_ms`, and `cause`: 0, or why a broker made it out of another."""
 
-    async def message(self: _Asker, message_id: str) -> Row:
+    def __init__(self, requests: AdminRequests, groups: ConsumerGroups) -> None:
+        self._requests = requests
+        self._groups = groups
+
+    async def get(self, message_id: str) -> Row:
         """The message of an offset message id. MessageNotFoundError, BadRequestError."""
         group = GroupName(parse_offset_id(message_id).group)
-        answer = await self._of_master(group, {"call": "message", "id": message_id})
+        answer = await self._requests.of_master(group, {"call": "message", "id": message_id})
         found: Row = answer["message"]
         return found
 
-    async def find_messages(
-        self: _Asker,
+    async def find(
+        self,
         topic: str,
         *,
         key: str | None = None,
@@ -65,37 +58,37 @@ class MessageAdmin:
         }
         document: Row = {"call": "search", "topic": name}
         document |= {field: value for field, value in asked.items() if value is not None}
-        view = (await self.view()).topics.get(TopicName(name))
+        view = (await self._requests.view()).topics.get(TopicName(name))
         if view is None:
             raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic)
         for group in sorted(view.queues):
             after: str | None = None
             while True:
                 more = {} if after is None else {"after": after}
-                answer = await self._of_master(group, {**document, **more})
+                answer = await self._requests.of_master(group, {**document, **more})
                 for row in answer["messages"]:
                     yield row
                 after = answer["after"]
                 if after is None:
                     break
 
-    async def track(self: _Asker, message_id: str) -> list[Row]:
+    async def track(self, message_id: str) -> list[Row]:
         """What became of a message in each consumer group that has committed on its queue.
 
         Rows have `group` (of consumers), `offset` (committed) and `status`, RocketMQ's track type.
         Members of broadcasting groups keep their offsets themselves: they are not seen here.
         """
-        message = await self.message(message_id)
+        message = await self.get(message_id)
         document = {
             "call": "track",
             "topic": message["topic"],
             "queue": message["queue"],
             "offset": message["offset"],
         }
-        answer = await self._of_master(GroupName(message["group"]), document)
+        answer = await self._requests.of_master(GroupName(message["group"]), document)
         rows: list[Row] = []
         for known in answer["groups"]:
-            members = (await self._members(known["group"]))["members"]
+            members = (await self._groups.members_of(known["group"]))["members"]
             rows.append({**known, "status": _status(message, is_done=known["is_done"], of=members)})
         return rows
 

@@ -8,6 +8,7 @@ it is answered.
 from collections.abc import Mapping
 from typing import Any
 
+from paceline.admin.requests import AdminRequests
 from paceline.errors import (
     GroupNotFoundError,
     PacelineError,
@@ -23,7 +24,7 @@ from paceline.wire.names import check_name
 from paceline.wire.pins import PinsOfGroup, PinView
 
 
-class PinAdmin:
+class _PinRequests:
     """Pins of one cluster, which must be known (`Cluster.watch`). `timeout_ms`: of each call."""
 
     def __init__(self, cluster: Cluster, *, timeout_ms: int) -> None:
@@ -121,3 +122,43 @@ def _partly(
     rest = f"; pinned already in {', '.join(sorted(pinned))}" if pinned else ""
     details = {**error.details, "group": group, "pinned": sorted(pinned)}
     return type(error)(f"group {group}: {error.message}{rest}", **details)
+
+
+class Pins:
+    """`AdminClient.pins`."""
+
+    def __init__(self, requests: AdminRequests) -> None:
+        self._requests = requests
+
+    async def all(self, group: str | None = None) -> dict[GroupName, PinsOfGroup]:
+        """The pins of a broker group, or of all groups, as their masters have them."""
+        return await (await self._pins()).all(group)
+
+    async def add(
+        self,
+        owner: str,
+        *,
+        lease_ms: int,
+        queues: Mapping[QueueName, int | None] | None = None,
+        group: str | None = None,
+    ) -> dict[GroupName, PinView]:
+        """Keep retention from passing what `owner` will read, for `lease_ms` (1 s to 7 days).
+
+        `queues`: offsets from which on each queue is kept, None for its first kept one. Without
+        `queues` all that is kept of `group`, or of every group. Set again it is renewed, or moved:
+        an owner has one pin in each broker group. OffsetOutOfRangeError: deleted already, or beyond
+        the end (`start`, `end`). TopicNotFoundError, QueueNotFoundError, GroupNotFoundError,
+        BadNameError, BadRequestError; details `pinned`: groups in which it is pinned all the same.
+        """
+        pins = await self._pins()
+        return await pins.add(owner, lease_ms=lease_ms, queues=queues, group=group)
+
+    async def remove(self, owner: str, *, group: str | None = None) -> frozenset[GroupName]:
+        """Give the pins of `owner` up; the broker groups in which there was one."""
+        return await (await self._pins()).remove(owner, group=group)
+
+    async def _pins(self) -> _PinRequests:
+        await self._requests.find_cluster()
+        return _PinRequests(self._requests.cluster, timeout_ms=self._requests.timeout_ms)
+
+    __call__ = all  # its former name, for one version: `await admin.add_pin()`

@@ -1,18 +1,17 @@
-"""The part of the admin client that is about topics and consumer groups.
+"""Topics, for `AdminClient`.
 
 Writes return once this client's own view shows them, so what is made can be used at once.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
-from paceline.errors import GroupNotFoundError, TopicNotFoundError
-from paceline.net.cluster import Cluster
-from paceline.types import ConsumerGroupName, TopicName
+from paceline.admin.requests import AdminRequests
+from paceline.errors import TopicNotFoundError
+from paceline.types import TopicName
 from paceline.wire.cluster import ClusterView
-from paceline.wire.consumer_groups import ConsumerGroupView
-from paceline.wire.names import check_group_name, check_readable_topic_name, check_topic_name
+from paceline.wire.names import check_readable_topic_name, check_topic_name
 from paceline.wire.topics import NORMAL, PERM_BOTH, TopicView
 
 QUEUES_DEFAULT = 8
@@ -20,26 +19,14 @@ Queues = int | Mapping[str, int]
 """A number for every broker group, or a table of broker groups."""
 
 
-class _Asker(Protocol):
-    """What the admin client is to its parts."""
+class Topics:
+    """`AdminClient.topics`."""
 
-    _cluster: Cluster
-    _timeout_ms: int
+    def __init__(self, requests: AdminRequests) -> None:
+        self._requests = requests
 
-    async def _once(
-        self, method: str, path: str, document: Mapping[str, Any] | None
-    ) -> dict[str, Any]: ...
-
-    async def _read(self, path: str) -> dict[str, Any]: ...
-
-
-class TopicAdmin:
-    """Mixed into `AdminClient`."""
-
-    # -- topics -----------------------------------------------------------------------------------
-
-    async def create_topic(
-        self: _Asker,
+    async def create(
+        self,
         topic: str,
         *,
         queues: Queues | None = None,
@@ -71,12 +58,12 @@ class TopicAdmin:
             document["message_type"] = message_type
         if attributes:
             document["attributes"] = dict(attributes)
-        answer = await self._once("POST", "/v1/topics", document)
-        await _shown(self, answer)
+        answer = await self._requests.once("POST", "/v1/topics", document)
+        await self._requests.shown(answer)
         return TopicView.from_json(answer)
 
-    async def alter_topic(
-        self: _Asker,
+    async def alter(
+        self,
         topic: str,
         *,
         queues: Queues | None = None,
@@ -107,12 +94,12 @@ class TopicAdmin:
             "force": force or None,
         }
         document = {key: value for key, value in changes.items() if value is not None}
-        answer = await self._once("PUT", _topic_path(check_topic_name(topic)), document)
-        await _shown(self, answer)
+        answer = await self._requests.once("PUT", _topic_path(check_topic_name(topic)), document)
+        await self._requests.shown(answer)
         return TopicView.from_json(answer)
 
     async def remap_queue(
-        self: _Asker,
+        self,
         topic: str,
         logical_queue: int,
         group: str,
@@ -130,12 +117,12 @@ class TopicAdmin:
         if generation is not None:
             document["generation"] = generation
         path = f"{_topic_path(check_topic_name(topic))}/remap"
-        answer = await self._once("POST", path, document)
-        await _shown(self, answer)
+        answer = await self._requests.once("POST", path, document)
+        await self._requests.shown(answer)
         return TopicView.from_json(answer)
 
     async def wait_remapped(
-        self: _Asker, topic: str, logical_queue: int, group: str, *, timeout_ms: int
+        self, topic: str, logical_queue: int, group: str, *, timeout_ms: int
     ) -> TopicView:
         """The topic once a logical queue has arrived in a broker group; DeadlineError."""
         name = TopicName(check_topic_name(topic))
@@ -147,82 +134,28 @@ class TopicAdmin:
             found = queues[logical_queue]
             return found.moving_to is None and found.last.group == group
 
-        view = await self._cluster.watch.wait_for(has_arrived, timeout_ms=timeout_ms)
+        view = await self._requests.cluster.watch.wait_for(has_arrived, timeout_ms=timeout_ms)
         return view.topics[name]
 
-    async def delete_topic(self: _Asker, topic: str) -> None:
+    async def delete(self, topic: str) -> None:
         """Delete a topic and its messages. TopicNotFoundError."""
-        await self._once("DELETE", _topic_path(topic), None)
+        await self._requests.once("DELETE", _topic_path(topic), None)
 
-    async def topics(self: _Asker, *, system: bool = False) -> list[TopicView]:
+    async def all(self, *, system: bool = False) -> list[TopicView]:
         """All topics, by name; with `system` also those that brokers make for themselves."""
-        view = await _latest(self)
+        view = await self._requests.latest()
         found = [view.topics[name] for name in sorted(view.topics)]
         return [topic for topic in found if system or not topic.is_system]
 
-    async def topic(self: _Asker, topic: str) -> TopicView:
+    async def get(self, topic: str) -> TopicView:
         """One topic; TopicNotFoundError."""
-        view = await _latest(self)
+        view = await self._requests.latest()
         found = view.topics.get(TopicName(check_readable_topic_name(topic)))
         if found is None:
             raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic)
         return found
 
-    # -- consumer groups --------------------------------------------------------------------------
-
-    async def create_consumer_group(
-        self: _Asker, /, group: str, **settings: Any
-    ) -> ConsumerGroupView:
-        """Create a consumer group, with its retry and dead letter topics.
-
-        `settings`: retry_max_times, consume_enable, ... (docs/features/topics.md). Groups make
-        themselves when they first consume, unless brokers are told otherwise. GroupExistsError.
-        """
-        document = {"group": check_group_name(group), "settings": settings}
-        answer = await self._once("POST", "/v1/consumer-groups", document)
-        await _shown(self, answer)
-        return ConsumerGroupView.from_json(answer)
-
-    async def alter_consumer_group(
-        self: _Asker, /, group: str, **changes: Any
-    ) -> ConsumerGroupView:
-        """Change the settings that are named. GroupNotFoundError, BadRequestError."""
-        answer = await self._once("PUT", _group_path(group), changes)
-        await _shown(self, answer)
-        return ConsumerGroupView.from_json(answer)
-
-    async def delete_consumer_group(self: _Asker, group: str) -> None:
-        """Delete a consumer group, its retries and its dead letters. GroupNotFoundError."""
-        await self._once("DELETE", _group_path(group), None)
-
-    async def consumer_groups(self: _Asker) -> list[ConsumerGroupView]:
-        """All consumer groups on record, by name."""
-        view = await _latest(self)
-        return [view.consumer_groups[name] for name in sorted(view.consumer_groups)]
-
-    async def consumer_group(self: _Asker, group: str) -> ConsumerGroupView:
-        """One consumer group; GroupNotFoundError."""
-        view = await _latest(self)
-        found = view.consumer_groups.get(ConsumerGroupName(check_group_name(group)))
-        if found is None:
-            raise GroupNotFoundError(
-                f"consumer group {group} is not on record; make it with `paceline group create"
-                f" {group}`",
-                group=group,
-            )
-        return found
-
-
-async def _latest(asker: _Asker) -> ClusterView:
-    return ClusterView.from_json(await asker._read("/v1/routes?linearizable=true"))
-
-
-async def _shown(asker: _Asker, answer: Mapping[str, Any]) -> None:
-    """Wait until the own view is as new as the answer."""
-    version: int = answer["version"]
-    await asker._cluster.watch.wait_for(
-        lambda view: view.version >= version, timeout_ms=asker._timeout_ms
-    )
+    __call__ = all  # its former name, for one version: `await admin.topics()`
 
 
 def _queues(queues: Queues) -> int | dict[str, int]:
@@ -231,7 +164,3 @@ def _queues(queues: Queues) -> int | dict[str, int]:
 
 def _topic_path(topic: str) -> str:
     return f"/v1/topics/{quote(topic, safe='')}"
-
-
-def _group_path(group: str) -> str:
-    return f"/v1/consumer-groups/{check_group_name(group)}"

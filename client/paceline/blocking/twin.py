@@ -61,7 +61,22 @@ class LoopThread:
             self._thread.join()
 
 
-class Blocking(Generic[TwinT]):
+class Twin(Generic[TwinT]):
+    """A client, or a part of one, and the thread that it lives on."""
+
+    _thread: LoopThread
+    _client: TwinT
+
+
+class Part(Twin[TwinT]):
+    """The twin of a part of a client."""
+
+    def __init__(self, thread: LoopThread, part: TwinT) -> None:
+        self._thread = thread
+        self._client = part
+
+
+class Blocking(Twin[TwinT]):
     """A client on a thread of its own. `with`, or `close`."""
 
     def __init__(self, name: str, make: Callable[[], TwinT]) -> None:
@@ -107,13 +122,11 @@ async def _started(make: Callable[[], ClientT]) -> ClientT:
 
 def waits(
     method: Callable[Concatenate[ClientT, Arguments], Awaitable[ResultT]],
-) -> Callable[Concatenate[Blocking[ClientT], Arguments], ResultT]:
+) -> Callable[Concatenate[Twin[ClientT], Arguments], ResultT]:
     """A method whose result is awaited, as one that waits for it."""
 
     @wraps(method)
-    def call(
-        twin: Blocking[ClientT], /, *args: Arguments.args, **kwargs: Arguments.kwargs
-    ) -> ResultT:
+    def call(twin: Twin[ClientT], /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> ResultT:
         return twin._thread.call(lambda: method(twin._client, *args, **kwargs))
 
     return call
@@ -121,13 +134,11 @@ def waits(
 
 def runs(
     method: Callable[Concatenate[ClientT, Arguments], ResultT],
-) -> Callable[Concatenate[Blocking[ClientT], Arguments], ResultT]:
+) -> Callable[Concatenate[Twin[ClientT], Arguments], ResultT]:
     """A method that returns at once, carried out on the client's loop."""
 
     @wraps(method)
-    def call(
-        twin: Blocking[ClientT], /, *args: Arguments.args, **kwargs: Arguments.kwargs
-    ) -> ResultT:
+    def call(twin: Twin[ClientT], /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> ResultT:
         async def run() -> ResultT:
             return method(twin._client, *args, **kwargs)
 

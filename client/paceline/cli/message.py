@@ -27,7 +27,7 @@ def command() -> None:
 @cluster_options
 def show(message_id: str, connect: Connect, as_json: bool) -> None:
     """Show the message of an offset message id, as `paceline message find` gives it."""
-    row = ask(connect, lambda admin: admin.message(message_id))
+    row = ask(connect, lambda admin: admin.messages.get(message_id))
     if as_json:
         echo_json(row)
         return
@@ -80,7 +80,7 @@ def find(
 @cluster_options
 def track(message_id: str, connect: Connect, as_json: bool) -> None:
     """Say of each consumer group whether it has consumed a message."""
-    rows = ask(connect, lambda admin: admin.track(message_id))
+    rows = ask(connect, lambda admin: admin.messages.track(message_id))
     if as_json:
         for row in rows:
             echo_json(row)
@@ -95,7 +95,7 @@ async def _found(
     admin: "AdminClient", topic: str, asked: dict[str, Any], limit: int
 ) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    async for row in admin.find_messages(topic, **asked):
+    async for row in admin.messages.find(topic, **asked):
         found.append(row)
         if len(found) == limit:
             break

@@ -239,7 +239,7 @@ async def _made(bootstrap: str, topic: str) -> bool:
     """Make the topic; False if it exists."""
     async with AdminClient(bootstrap) as admin:
         try:
-            await admin.create_topic(topic, queues=QUEUES)
+            await admin.topics.create(topic, queues=QUEUES)
         except TopicExistsError:
             return False
         return True

@@ -151,7 +151,7 @@ async def pulled_everything(cluster: RunningCluster, topic: str) -> dict[Place, 
 async def create_topic(cluster: RunningCluster, topic: str, *, queues: int = QUEUES) -> int:
     """Its topic id."""
     async with AdminClient(cluster.bootstrap) as admin:
-        return (await admin.create_topic(topic, queues=queues, message_type=MIXED)).topic_id
+        return (await admin.topics.create(topic, queues=queues, message_type=MIXED)).topic_id
 
 
 @asynccontextmanager

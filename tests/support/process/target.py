@@ -45,7 +45,7 @@ class Target:
         """Make the topic, one message and one known producer; find out who is who."""
         cluster = self.cluster
         async with AdminClient(cluster.bootstrap) as admin:
-            self.topic_id = (await admin.create_topic("orders", queues=QUEUES)).topic_id
+            self.topic_id = (await admin.topics.create("orders", queues=QUEUES)).topic_id
             self.view = await admin.view()
         name = await the_master(cluster)
         self.master = cluster.node(name)["address"]

@@ -6,7 +6,7 @@ import orjson
 import pytest
 from tests.unit.cli.conftest import run_command
 
-from paceline.admin.client import AdminClient
+from paceline.admin.controllers import Controllers
 from paceline.errors import CommandRefusedError
 
 STATUS: dict[str, Any] = {
@@ -51,17 +51,17 @@ class Asked:
         self.members = dict(MEMBERS)
         self.statuses: dict[str, Any] = {"h:2": STATUS, "h:4": None}
         monkeypatch.setattr("paceline.cli.cluster.controller.open_cluster", self._open)
-        for name in ("controllers", "members"):
-            monkeypatch.setattr(AdminClient, name, self._answers(name))
-        monkeypatch.setattr(AdminClient, "add_controller", lambda _, *a, **k: self._add(*a, **k))
-        monkeypatch.setattr(AdminClient, "remove_controller", lambda _, *a: self._remove(*a))
+        for name in ("all", "members"):
+            monkeypatch.setattr(Controllers, name, self._answers(name))
+        monkeypatch.setattr(Controllers, "add", lambda _, *a, **k: self._add(*a, **k))
+        monkeypatch.setattr(Controllers, "remove", lambda _, *a: self._remove(*a))
         monkeypatch.setattr(
-            AdminClient, "transfer_leadership", lambda _, to=None: self._transfer(to)
+            Controllers, "transfer_leadership", lambda _, to=None: self._transfer(to)
         )
 
     def _answers(self, name: str) -> Any:
-        async def answer(admin: AdminClient) -> Any:
-            return self.statuses if name == "controllers" else self.members
+        async def answer(_: Controllers) -> Any:
+            return self.statuses if name == "all" else self.members
 
         return answer
 
@@ -150,10 +150,10 @@ def test_a_change_that_does_not_end_in_time_says_what_it_waits_for(asked: Asked)
 
 
 def test_a_refusal_is_one_sentence(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refuse(admin: AdminClient, to: str | None = None) -> None:
+    async def refuse(_: Controllers, to: str | None = None) -> None:
         raise CommandRefusedError("c9 is no other voter", reason="TRANSFER_REFUSED")
 
-    monkeypatch.setattr(AdminClient, "transfer_leadership", refuse)
+    monkeypatch.setattr(Controllers, "transfer_leadership", refuse)
 
     outcome = run_command("controller", "transfer", "--to", "c9", bootstrap="h:2")
 

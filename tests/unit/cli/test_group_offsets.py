@@ -12,7 +12,7 @@ from tests.support.client.static_consumers import segments
 from tests.support.http.http import send
 from tests.unit.cli.conftest import Outcome, beside, run_command
 
-from paceline.admin.client import AdminClient
+from paceline.admin.consumer_groups import ConsumerGroups
 from paceline.cli.group.offsets import parse_target
 from paceline.types import ConsumerGroupName
 from paceline.wire.consumer_groups import ConsumerGroupView
@@ -172,14 +172,14 @@ def test_members_that_do_not_agree_about_order_are_told(
 ) -> None:
     names = {"o": "ordered", "c": "concurrent", "s": "simple"}
 
-    async def found(admin: AdminClient, group: str) -> dict[str, Any]:
+    async def found(_: ConsumerGroups, group: str) -> dict[str, Any]:
         members = [
             {"client_id": f"m{at}", "mode": names[mode], "owned": [], "topics": ["orders"]}
             for at, mode in enumerate(modes)
         ]
         return {"members": members, "inconsistent_topics": []}
 
-    monkeypatch.setattr(AdminClient, "consumer_members", found)
+    monkeypatch.setattr(ConsumerGroups, "members", found)
     outcome = groups("members", "audit")
 
     assert outcome.exit_code == 0, outcome.stderr

@@ -12,7 +12,25 @@ from tests.support.http.http import send
 from tests.support.service.clients import CONSUMER
 
 from paceline import BlockingAdminClient, BlockingProducer, BlockingPullConsumer, Message
+from paceline.admin.broker_groups import BrokerGroups
 from paceline.admin.client import AdminClient
+from paceline.admin.clients import Clients
+from paceline.admin.consumer_groups import ConsumerGroups
+from paceline.admin.controllers import Controllers
+from paceline.admin.dead_letters import DeadLetters
+from paceline.admin.messages import Messages
+from paceline.admin.pins import Pins
+from paceline.admin.topics import Topics
+from paceline.blocking.admin import (
+    BlockingBrokerGroups,
+    BlockingClients,
+    BlockingConsumerGroups,
+    BlockingControllers,
+    BlockingDeadLetters,
+    BlockingMessages,
+    BlockingPins,
+    BlockingTopics,
+)
 from paceline.errors import (
     GroupNotFoundError,
     OutcomeUnknownError,
@@ -27,13 +45,13 @@ async def test_a_topic_is_created_at_the_leader_that_another_controller_names() 
     async with FakeCluster() as cluster, _Follower(cluster) as follower:
         cluster.publish(controllers=(follower.address, cluster.controller))
         async with AdminClient(follower.address) as admin:
-            created = await admin.create_topic("orders", queues=3)
+            created = await admin.topics.create("orders", queues=3)
             with pytest.raises(TopicExistsError):
-                await admin.create_topic("orders", queues=3)
-            listed = await admin.topics()
-            await admin.delete_topic("orders")
+                await admin.topics.create("orders", queues=3)
+            listed = await admin.topics.all()
+            await admin.topics.delete("orders")
             with pytest.raises(TopicNotFoundError):
-                await admin.topic("orders")
+                await admin.topics.get("orders")
 
     assert created.queues == {"g1": 3}
     assert [topic.topic for topic in listed] == ["orders"]
@@ -44,7 +62,7 @@ async def test_a_repeated_creation_of_unknown_outcome_is_no_error() -> None:
     async with FakeCluster() as cluster:
         cluster.break_off_writes = 1
         async with AdminClient(cluster.controller) as admin:
-            created = await admin.create_topic("orders", queues=3)
+            created = await admin.topics.create("orders", queues=3)
 
     assert created.queues == {"g1": 3}
 
@@ -53,7 +71,7 @@ async def test_a_repeated_creation_with_a_table_of_queues_is_no_error_either() -
     async with FakeCluster() as cluster:
         cluster.break_off_writes = 1
         async with AdminClient(cluster.controller) as admin:
-            created = await admin.create_topic("orders", queues={"g1": 3})
+            created = await admin.topics.create("orders", queues={"g1": 3})
 
     assert created.queues == {"g1": 3}
 
@@ -64,7 +82,7 @@ async def test_a_repeated_creation_does_not_believe_a_follower_that_is_late() ->
         cluster.break_off_writes = 1
         follower.late = cluster.view
         async with AdminClient(follower.address) as admin:
-            created = await admin.create_topic("orders", queues=3)
+            created = await admin.topics.create("orders", queues=3)
 
     assert created.queues == {"g1": 3}
 
@@ -75,15 +93,15 @@ async def test_a_repeated_creation_that_finds_another_topic_is_an_error() -> Non
         cluster.break_off_writes = 1
         async with AdminClient(cluster.controller) as admin:
             with pytest.raises(TopicExistsError):
-                await admin.create_topic("orders", queues={"g1": 3})
+                await admin.topics.create("orders", queues={"g1": 3})
 
 
 async def test_a_session_that_expired_unused_is_replaced() -> None:
     async with FakeCluster() as cluster, AdminClient(cluster.controller) as admin:
-        await admin.create_topic("orders", queues=3)
+        await admin.topics.create("orders", queues=3)
         cluster.sessions.clear()
-        created = await admin.create_topic("prices", queues=2)
-        await admin.create_topic("more", queues=2)
+        created = await admin.topics.create("prices", queues=2)
+        await admin.topics.create("more", queues=2)
 
     assert created.queues == {"g1": 2}
     assert len(cluster.sessions) == 1
@@ -105,7 +123,7 @@ async def test_a_session_that_expired_after_an_attempt_leaves_the_outcome_unknow
         cluster.break_off_writes = 1
         async with AdminClient(cluster.controller) as admin:
             with pytest.raises(OutcomeUnknownError, match="an earlier try may have done it"):
-                await admin.create_topic("orders", queues=3)
+                await admin.topics.create("orders", queues=3)
 
     assert cluster.made == 1
 
@@ -114,8 +132,8 @@ async def test_controller_that_does_not_answer_is_not_asked_first_again() -> Non
     """Each question to one that is cut off costs a timeout of seconds."""
     async with FakeCluster() as cluster, AdminClient(cluster.controller) as admin:
         cluster.publish(controllers=("127.0.0.1:1", cluster.controller))
-        await admin._find_cluster()
-        await eventually(lambda: len(admin._controllers()) == 2)
+        await admin._requests.find_cluster()
+        await eventually(lambda: len(admin._requests.controllers()) == 2)
         asked: list[str] = []
         get = admin._cluster.http.get
 
@@ -133,7 +151,7 @@ async def test_controller_that_does_not_answer_is_not_asked_first_again() -> Non
 async def test_nobody_at_the_bootstrap_address_is_one_clear_error() -> None:
     async with AdminClient("127.0.0.1:1", timeout_ms=200) as admin:
         with pytest.raises(PeerError, match=r"no node of the cluster answered at 127.0.0.1:1"):
-            await admin.topics()
+            await admin.topics.all()
 
 
 async def test_scripts_send_and_pull_without_an_event_loop() -> None:
@@ -156,26 +174,39 @@ async def test_scripts_send_and_pull_without_an_event_loop() -> None:
 
 
 def test_scripts_can_do_whatever_the_admin_client_can() -> None:
-    def public(of: type) -> set[str]:
+    def public(of: object) -> set[str]:
         return {name for name in dir(of) if not name.startswith("_")}
 
     assert public(BlockingAdminClient) == public(AdminClient)
     assert BlockingAdminClient.reset_offsets.__doc__ == AdminClient.reset_offsets.__doc__
+    for part, twin in (
+        (Topics, BlockingTopics),
+        (ConsumerGroups, BlockingConsumerGroups),
+        (DeadLetters, BlockingDeadLetters),
+        (Messages, BlockingMessages),
+        (Clients, BlockingClients),
+        (BrokerGroups, BlockingBrokerGroups),
+        (Pins, BlockingPins),
+        (Controllers, BlockingControllers),
+    ):
+        assert public(part) <= public(twin)
 
 
 async def test_scripts_look_for_messages_dead_letters_and_clients() -> None:
     def script(bootstrap: str) -> list[str]:
         with BlockingAdminClient(bootstrap, timeout_ms=3_000) as admin:
-            [row] = admin.find_messages("orders", limit=1)
-            assert admin.message(row["message_id"])["body"] == row["body"]
-            assert len(admin.find_messages("orders")) == 3
-            assert admin.reset_offsets("audit", "orders", to="last")[0]["offset"] == 3
-            assert admin.consumer_lag("audit")[0]["lag"] == 0
+            [row] = admin.messages.find("orders", limit=1)
+            assert admin.messages.get(row["message_id"])["body"] == row["body"]
+            assert len(admin.messages.find("orders")) == 3
+            assert (
+                admin.consumer_groups.reset_offsets("audit", "orders", to="last")[0]["offset"] == 3
+            )
+            assert admin.consumer_groups.lag("audit")[0]["lag"] == 0
             with pytest.raises(TopicNotFoundError, match="nosuch"):
-                admin.reset_offsets("audit", "nosuch", to="first")
+                admin.consumer_groups.reset_offsets("audit", "nosuch", to="first")
             with pytest.raises(GroupNotFoundError, match="audit is not on record"):
-                admin.dead_letters("audit")
-            return [client["client_id"] for client in admin.clients().clients]
+                admin.dead_letters.all("audit")
+            return [client["client_id"] for client in admin.clients.all().clients]
 
     async with a_master() as (cluster, door, _):
         for body in "abc":
@@ -223,3 +254,11 @@ class _Follower:
         self.asked += 1
         problem = {"code": "NOT_LEADER", "detail": "no", "leader": self._cluster.controller}
         return web.json_response(problem, status=421)
+
+
+async def test_calls_have_their_former_names_for_one_version() -> None:
+    async with a_master() as (cluster, _, _), AdminClient(cluster.controller) as admin:
+        names = [topic.topic for topic in await admin.topics()]
+        assert names == [topic.topic for topic in await admin.topics.all()]
+        assert await admin.topic("orders") == await admin.topics.get("orders")
+        assert AdminClient.create_topic.__doc__ == Topics.create.__doc__

@@ -134,11 +134,11 @@ async def test_every_kind_of_consumer_is_listed_with_its_subscriptions(
                 await consumer.receive(wait_ms=0)
 
             async def listed() -> bool:
-                return (await admin.clients(topic="orders")).clients != []
+                return (await admin.clients.all(topic="orders")).clients != []
 
             await becomes(listed)
-            [row] = (await admin.clients(group="audit", kind="consumer")).clients
-        gone = await admin.clients()
+            [row] = (await admin.clients.all(group="audit", kind="consumer")).clients
+        gone = await admin.clients.all()
 
     assert (row["kind"], row["group"], row["client_id"]) == ("consumer", "audit", "c1")
     assert f"{row['message_model']}/{row['mode']}" == how
@@ -160,11 +160,11 @@ async def test_a_transaction_producer_is_one_client_of_its_group() -> None:
             await producer.send_in_transaction(Message("orders", b"x"))
 
             async def listed() -> bool:
-                rows = (await admin.clients()).clients
+                rows = (await admin.clients.all()).clients
                 return [row["topics"] for row in rows] == [["orders"]]
 
             await becomes(listed)
-            [row] = (await admin.clients()).clients
+            [row] = (await admin.clients.all()).clients
     assert (row["kind"], row["group"]) == ("producer", "payers")
     assert row["client_id"] == producer.client_id
 
@@ -174,6 +174,6 @@ async def test_broker_groups_of_which_nobody_answers_are_named() -> None:
         cluster.elect("g2", None)
 
         async def seen() -> bool:
-            return (await admin.clients()).unreachable == ["g2"]
+            return (await admin.clients.all()).unreachable == ["g2"]
 
         await becomes(seen)

@@ -30,18 +30,18 @@ async def test_pins_are_added_listed_and_removed() -> None:
         for body in "abc":
             await send(door, body)
 
-        added = await admin.add_pin("job-1", lease_ms=60_000, queues={queue(0): 1, queue(1): None})
-        whole = await admin.add_pin("backup", lease_ms=1_000)
-        listed = await admin.pins()
+        added = await admin.pins.add("job-1", lease_ms=60_000, queues={queue(0): 1, queue(1): None})
+        whole = await admin.pins.add("backup", lease_ms=1_000)
+        listed = await admin.pins.all()
 
         stored = door.role.projections.consume_queues.get(1 << 16)
         assert stored is not None
         assert added[G1].position == stored.position_of(1)
         assert listed == {G1: listed[G1]}
         assert listed[G1].pins == (whole[G1], added[G1])
-        assert await admin.remove_pin("job-1") == {G1}
-        assert await admin.remove_pin("job-1") == frozenset()
-        assert [pin.owner for pin in (await admin.pins("g1"))[G1].pins] == ["backup"]
+        assert await admin.pins.remove("job-1") == {G1}
+        assert await admin.pins.remove("job-1") == frozenset()
+        assert [pin.owner for pin in (await admin.pins.all("g1"))[G1].pins] == ["backup"]
 
 
 async def test_what_cannot_be_pinned_is_refused_by_name() -> None:
@@ -51,7 +51,7 @@ async def test_what_cannot_be_pinned_is_refused_by_name() -> None:
         async def refusal(error: type[Exception], match: str, **arguments: object) -> None:
             given: dict[str, object] = {"owner": "job", "lease_ms": 60_000, **arguments}
             with pytest.raises(error, match=match):
-                await admin.add_pin(given.pop("owner"), **given)  # type: ignore[arg-type]
+                await admin.pins.add(given.pop("owner"), **given)  # type: ignore[arg-type]
 
         await refusal(BadNameError, "owner must be", owner="a/b")
         await refusal(BadRequestError, "lease_ms must be .* 604800000", lease_ms=604_800_001)
@@ -61,15 +61,15 @@ async def test_what_cannot_be_pinned_is_refused_by_name() -> None:
         await refusal(QueueNotFoundError, "no queue g1/2; group g1 has 2", queues={queue(2): 0})
         await refusal(OffsetOutOfRangeError, "group g1: offset 9 .* end, 1", queues={queue(0): 9})
         with pytest.raises(GroupNotFoundError):
-            await admin.pins("g7")
-        assert (await admin.pins())[G1].pins == ()
+            await admin.pins.all("g7")
+        assert (await admin.pins.all())[G1].pins == ()
 
 
 async def test_a_pin_finds_the_new_master() -> None:
     async with a_master() as (cluster, door, admin):
         door.role.become_replica()
         async with asyncio.TaskGroup() as tasks:
-            pending = tasks.create_task(admin.add_pin("job", lease_ms=60_000))
+            pending = tasks.create_task(admin.pins.add("job", lease_ms=60_000))
             while door.service.counters.errors.get("NOT_MASTER", 0) < 2:
                 await asyncio.wait({pending}, timeout=0.01)
             door.role.begin_epoch(2)
@@ -82,6 +82,6 @@ async def test_a_group_without_a_master_is_named_and_so_is_what_was_pinned() -> 
         cluster.elect("g2", None)
 
         with pytest.raises(DeadlineError, match=r"group g2: .* no master; pinned already in g1"):
-            await admin.add_pin("job", lease_ms=60_000)
+            await admin.pins.add("job", lease_ms=60_000)
 
         assert door.role.projections.pins.get("job") is not None

@@ -267,10 +267,10 @@ async def test_lag_counts_what_waits_in_segments_that_are_not_begun() -> None:
             queues={GroupName("g1"): 4},
             logical_queues=(LogicalQueue(segments=tuple(segments(3, 0, 1))),),
         )
-        found = await admin.consumer_lag("audit")
+        found = await admin.consumer_groups.lag("audit")
         other = ConsumerGroupView(group=ConsumerGroupName("other"))
         cluster.publish(consumer_groups={other.group: other})
-        untouched = await admin.consumer_lag("other")
+        untouched = await admin.consumer_groups.lag("other")
 
     assert [(row["queue"], row["offset"], row["lag"]) for row in found] == [
         (0, 2, 1),
@@ -317,10 +317,10 @@ async def test_a_reset_leads_back_into_an_earlier_segment() -> None:
         async with push(cluster, listener):
             await eventually(lambda: listener.count == 10)
             async with AdminClient(cluster.controller) as admin:
-                rows = await admin.reset_offsets("audit", "orders", to="first")
+                rows = await admin.consumer_groups.reset_offsets("audit", "orders", to="first")
                 await eventually(lambda: listener.count == 20)
                 with pytest.raises(BadRequestError, match="static"):
-                    await admin.reset_offsets("audit", "orders", offset=3)
+                    await admin.consumer_groups.reset_offsets("audit", "orders", offset=3)
 
         assert [row["group"] for row in rows] == ["g1", "g2"], "in order of the segments"
         assert listener.bodies[0][10:] == listener.bodies[0][:10]

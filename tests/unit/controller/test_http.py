@@ -339,7 +339,7 @@ async def test_an_admin_client_says_that_nobody_leads() -> None:
     ):
         cluster.log.elect(None)
 
-        for asking in (admin.history("g1"), admin.create_topic("t")):
+        for asking in (admin.broker_groups.history("g1"), admin.topics.create("t")):
             with pytest.raises(DeadlineError, match="no controller leads"):
                 await asking
         assert (await admin.view()).groups, "views are what a controller has"
@@ -350,11 +350,11 @@ async def test_an_admin_client_reads_its_own_writes_while_leadership_moves() -> 
     async with a_cluster(3) as (cluster, _):
         first, second, third = cluster.ids
         async with AdminClient([str(cluster.addresses[2])]) as admin:
-            await admin.create_topic("one")
+            await admin.topics.create("one")
             cluster.quorums[third].is_attached = False
             await cluster.ask("POST", "/v1/topics", {"topic": "two"})
             cluster.log.elect(None)
-            asking = asyncio.gather(admin.topics())
+            asking = asyncio.gather(admin.topics.all())
             await eventually(lambda: not cluster.nodes[first].supervisor.is_leading, "nobody leads")
             cluster.log.elect(second)
 

@@ -455,14 +455,14 @@ async def test_the_admin_client_makes_and_moves_and_knows_when_it_has_arrived() 
         other = TalkingBroker(cluster, 1, group="g2")
         await other.join()
         async with AdminClient([str(address) for address in cluster.addresses]) as admin:
-            made = await admin.create_topic("t", logical_queues=2, groups=["g1"])
+            made = await admin.topics.create("t", logical_queues=2, groups=["g1"])
             assert [one.last.group for one in made.logical_queues] == ["g1", "g1"]
-            moving = await admin.remap_queue("t", 1, "g2", generation=0)
+            moving = await admin.topics.remap_queue("t", 1, "g2", generation=0)
             assert moving.logical_queues[1].moving_to == "g2"
             with pytest.raises(DeadlineError):
-                await admin.wait_remapped("t", 1, "g2", timeout_ms=50)
+                await admin.topics.wait_remapped("t", 1, "g2", timeout_ms=50)
             with pytest.raises(CommandRefusedError) as refused:
-                await admin.remap_queue("t", 1, "g1")
+                await admin.topics.remap_queue("t", 1, "g1")
             assert refused.value.details["reason"] == "MOVING"
 
             report = QueueSealed(
@@ -473,8 +473,8 @@ async def test_the_admin_client_makes_and_moves_and_knows_when_it_has_arrived() 
                 end=12,
             )
             assert (await brokers[0].command(report))["ok"]
-            moved = await admin.wait_remapped("t", 1, "g2", timeout_ms=5000)
+            moved = await admin.topics.wait_remapped("t", 1, "g2", timeout_ms=5000)
             assert moved.logical_queues[1].last.start == 12
-            grown = await admin.alter_topic("t", logical_queues=3)
+            grown = await admin.topics.alter("t", logical_queues=3)
             assert len(grown.logical_queues) == 3
         await other.stop()

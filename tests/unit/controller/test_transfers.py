@@ -60,8 +60,8 @@ async def test_an_admin_client_whose_answers_are_lost_moves_everything_once(
                 return answer
 
             monkeypatch.setattr(admin._cluster.http, "send", send_and_lose_the_first_answer)
-            moved = await admin.transfer("g1", to=3)
-            led = await admin.transfer_leadership("c2")
+            moved = await admin.broker_groups.transfer("g1", to=3)
+            led = await admin.controllers.transfer_leadership("c2")
 
         assert lost == ["/v1/transfers", "/v1/leadership"]
         assert (moved["master"], moved["master_epoch"], moved["is_graceful"]) == (3, 2, True)
@@ -82,7 +82,7 @@ async def test_an_admin_client_does_not_guess_after_somebody_elses_change(
 
         monkeypatch.setattr(admin._cluster.http, "send", lose_the_request)
         with pytest.raises(OutcomeUnknownError, match="replica 2 is the master in epoch 2"):
-            await admin.transfer("g1", to=3)
+            await admin.broker_groups.transfer("g1", to=3)
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ class Operations:
                         self.done["brokers_replaced"] += 1
                         return
                     try:
-                        await admin.clean_replica(group, replica)
+                        await admin.broker_groups.remove_replica(group, replica)
                     except PacelineError:
                         await pause(_LOOK_MS)
         finally:
@@ -117,17 +117,17 @@ class Operations:
 
     async def _look_after(self, admin: AdminClient, old: str, new: str) -> bool:
         """Whether the members have changed; asks for what is still to be asked."""
-        found = await admin.members()
+        found = await admin.controllers.members()
         names = {row["controller_id"]: row["is_voter"] for row in found["members"]}
         if new not in names:
             addresses = self._stage.addresses
-            await admin.add_controller(
+            await admin.controllers.add(
                 new, raft=addresses.raft(new), client=addresses.controller(new), replaces=old
             )
             return False
         is_settled = found["leaving"] is None and names[new]
         if is_settled and old in names:  # it was asked for before, and given up with a leader
-            await admin.remove_controller(old)
+            await admin.controllers.remove(old)
             return False
         return is_settled and found["generation"] == found["committed_generation"]
 
@@ -158,7 +158,7 @@ class Operations:
         cluster = around.cluster()
         try:
             async with AdminClient(cluster, timeout_ms=CALL_TIMEOUT_MS) as admin:
-                await admin.transfer_leadership(name)
+                await admin.controllers.transfer_leadership(name)
                 self.done["leaders_ordered"] += 1
         except PacelineError:
             return  # refused, or nobody knows: the world goes on either way
@@ -170,7 +170,7 @@ class Operations:
         cluster = around.cluster()
         try:
             async with AdminClient(cluster, timeout_ms=CALL_TIMEOUT_MS) as admin:
-                await admin.transfer(group, to=replica)
+                await admin.broker_groups.transfer(group, to=replica)
                 self.done["masters_ordered"] += 1
         except PacelineError:
             return  # as above

@@ -73,7 +73,7 @@ class Alterer:
             write_queues=changes.get("queues", changes.get("write_queues")),
         ) as asking:
             try:
-                await admin.alter_topic(around.topic, **changes)
+                await admin.topics.alter(around.topic, **changes)
             except PacelineError as error:
                 asking.raised(error)
                 return False
@@ -86,7 +86,7 @@ async def restore(cluster: Cluster, around: Around, *, queues: int) -> None:
     async with AdminClient(cluster, timeout_ms=CALL_TIMEOUT_MS) as admin:
         for _ in range(_TRIES):
             try:
-                await admin.alter_topic(around.topic, queues=queues)
+                await admin.topics.alter(around.topic, queues=queues)
             except PacelineError:
                 await pause(_PAUSE_MS_MIN)
             else:

@@ -50,9 +50,9 @@ class Operator:
         preferred = around.choice(replicas) if replicas and around.happens(0.5) else None
         try:
             if around.happens(0.5):
-                await admin.transfer(group.group, to=preferred)
+                await admin.broker_groups.transfer(group.group, to=preferred)
             else:
-                await admin.elect(group.group, preferred=preferred)
+                await admin.broker_groups.elect(group.group, preferred=preferred)
         except PacelineError:
             return  # refused, or nobody knows: the next one comes
 
@@ -103,7 +103,7 @@ class Rescuer:
             is_unclean=True,
         )
         try:
-            await admin.elect(group.group, preferred=replica, unclean=True)
+            await admin.broker_groups.elect(group.group, preferred=replica, unclean=True)
         except PacelineError as error:
             asking.raised(error)
         else:

@@ -72,7 +72,7 @@ class Permitter:
 
     async def _wipe(self, admin: AdminClient, group: GroupName) -> None:
         with suppress(PacelineError):
-            await admin.set_write_permission(str(group), writable=False)
+            await admin.broker_groups.set_write_permission(str(group), writable=False)
             await self._away()
         # Also if nobody knows whether it was taken away.
         await _insist(partial(admin.set_write_permission, str(group), writable=True))
@@ -111,7 +111,7 @@ class Permitter:
 
 async def _make(admin: AdminClient) -> None:
     with suppress(TopicExistsError):  # made in an earlier life
-        await admin.create_topic(PERMIT_TOPIC, queues=QUEUES)
+        await admin.topics.create(PERMIT_TOPIC, queues=QUEUES)
 
 
 async def _insist(order: Callable[[], Awaitable[object]]) -> None:

@@ -234,8 +234,8 @@ class DeadLetters:
 
     async def _make(self, group: str) -> None:
         async def make(admin: AdminClient) -> None:
-            if group not in {str(known.group) for known in await admin.consumer_groups()}:
-                await admin.create_consumer_group(group, retry_max_times=1)
+            if group not in {str(known.group) for known in await admin.consumer_groups.all()}:
+                await admin.consumer_groups.create(group, retry_max_times=1)
 
         await self._around.as_admin(make, timeout_ms=CALL_TIMEOUT_MS)
 

@@ -137,20 +137,20 @@ async def find(around: Around, admin: AdminClient, by: str, wanted: str) -> list
 
 
 async def _by_id(admin: AdminClient, topic: str, wanted: str) -> list[Row]:
-    return [await admin.message(wanted)]
+    return [await admin.messages.get(wanted)]
 
 
 async def _by_key(admin: AdminClient, topic: str, wanted: str) -> list[Row]:
-    return [row async for row in admin.find_messages(topic, key=wanted)]
+    return [row async for row in admin.messages.find(topic, key=wanted)]
 
 
 async def _by_unique_key(admin: AdminClient, topic: str, wanted: str) -> list[Row]:
-    return [row async for row in admin.find_messages(topic, unique_key=wanted)]
+    return [row async for row in admin.messages.find(topic, unique_key=wanted)]
 
 
 async def _by_time(admin: AdminClient, topic: str, wanted: str) -> list[Row]:
     begin, end = map(int, wanted.split("-"))
-    found = admin.find_messages(topic, begin_unix_ms=begin, end_unix_ms=end)
+    found = admin.messages.find(topic, begin_unix_ms=begin, end_unix_ms=end)
     return [row async for row in found]
 
 

@@ -81,7 +81,7 @@ class Remapper:
         last = topic.logical_queues[number].last
         target = around.choice(sorted(view.groups))
         try:
-            await admin.remap_queue(STATIC_TOPIC, number, target, generation=last.generation)
+            await admin.topics.remap_queue(STATIC_TOPIC, number, target, generation=last.generation)
         except PacelineError:
             return  # refused, or nobody knows: the next one comes
 
@@ -124,4 +124,4 @@ class Remapper:
 
 async def _make_topic(admin: AdminClient) -> None:
     with suppress(TopicExistsError):  # made in an earlier life
-        await admin.create_topic(STATIC_TOPIC, logical_queues=LOGICAL_QUEUES, message_type=FIFO)
+        await admin.topics.create(STATIC_TOPIC, logical_queues=LOGICAL_QUEUES, message_type=FIFO)

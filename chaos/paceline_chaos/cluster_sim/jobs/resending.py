@@ -41,7 +41,7 @@ class Resender:
         while not around.is_over():
             await pause(around.random.uniform(_PAUSE_MS_MIN, _PAUSE_MS_MAX))
             try:
-                found = await admin.dead_letters(PUSH_GROUP, limit=_LIMIT)
+                found = await admin.dead_letters.all(PUSH_GROUP, limit=_LIMIT)
             except PacelineError:
                 continue  # there is no such group yet, or nobody answers
             for _ in around.turns(min(_AT_ONCE_MAX, len(found))):
@@ -57,7 +57,7 @@ class Resender:
             offset=letter.offset,
         ) as asking:
             try:
-                [resent] = await admin.resend_dead_letters(PUSH_GROUP, [letter], to=TO_GROUP)
+                [resent] = await admin.dead_letters.resend(PUSH_GROUP, [letter], to=TO_GROUP)
             except PacelineError as error:
                 asking.raised(error)
                 return

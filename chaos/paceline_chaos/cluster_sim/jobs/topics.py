@@ -80,7 +80,7 @@ class TopicMaker:
             CreateTopic, client=around.client, topic=name, queues=queues
         ) as asking:
             try:
-                made = await admin.create_topic(name, queues=queues)
+                made = await admin.topics.create(name, queues=queues)
             except PacelineError as error:
                 asking.raised(error)
             else:

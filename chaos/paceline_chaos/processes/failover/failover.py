@@ -89,7 +89,7 @@ class Failover:
         self._unix_zero_us = self._clock.unix_ms() * 1000
         bootstrap = ",".join(cluster.controller_addresses)
         async with AdminClient(bootstrap) as admin:
-            await admin.create_topic(TOPIC, queues=QUEUES)
+            await admin.topics.create(TOPIC, queues=QUEUES)
         clients = SteadyClients(self.recorder, bootstrap, TOPIC, count=plan.clients, rate=plan.rate)
         self.recorder.add(Phase, name="load")
         await clients.start()
@@ -103,7 +103,7 @@ class Failover:
             await clients.stop()
             self.recorder.close()
         async with AdminClient(bootstrap) as admin:
-            self._topics = {int(one.topic_id): str(one.topic) for one in await admin.topics()}
+            self._topics = {int(one.topic_id): str(one.topic) for one in await admin.topics.all()}
         await self._all_in_sync()
         self.recorder.add(Phase, name="end")
 

@@ -86,7 +86,7 @@ async def bulk(setting: BenchSetting) -> Figures:
 async def create_topic(bootstrap: str, topic: TopicName, *, queues: int) -> None:
     """Make the topic all cases send to."""
     async with AdminClient(bootstrap) as admin:
-        await admin.create_topic(topic, queues=queues)
+        await admin.topics.create(topic, queues=queues)
 
 
 async def run_case(
@@ -113,7 +113,7 @@ async def run_case(
 async def post_batch(setting: BenchSetting, address: str) -> Figures:
     """One record batch of one message a request, raw keep-alive connections."""
     async with AdminClient(setting.bootstrap) as admin:
-        topic = await admin.topic(setting.topic)
+        topic = await admin.topics.get(setting.topic)
     batch = encode_batch([b"x" * setting.size], born_unix_ms=0, topic_id=topic.topic_id, queue_id=0)
     path = f"/v1/topics/{setting.topic}/queues/0/batches"
     request = post_request(address, path, batch, content_type=BATCH_CONTENT_TYPE)
@@ -174,7 +174,7 @@ async def consume(setting: BenchSetting, *, as_messages: bool) -> Figures:
 async def fill(setting: BenchSetting, topic: TopicName) -> int:
     """A topic with `FILL_BYTES` of messages; how many it holds."""
     async with AdminClient(setting.bootstrap) as admin, PullConsumer(setting.bootstrap) as reader:
-        if any(known.topic == topic for known in await admin.topics()):
+        if any(known.topic == topic for known in await admin.topics.all()):
             ranges = await reader.ranges(await reader.queues(topic))
             return sum(queue.end - queue.start for queue in ranges.values())
     await create_topic(setting.bootstrap, topic, queues=FILL_QUEUES)

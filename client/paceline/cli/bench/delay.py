@@ -29,7 +29,7 @@ async def delayed(setting: BenchSetting) -> list[Figures]:
     of the first are those of acknowledgements, of the second how late a consumer had a message."""
     topic = TopicName(f"{setting.topic}-delay")
     async with AdminClient(setting.bootstrap) as admin:
-        await admin.create_topic(topic, queues=QUEUES, message_type=DELAY)
+        await admin.topics.create(topic, queues=QUEUES, message_type=DELAY)
     return [await _accepted(setting, topic), await _delivered(setting, topic)]
 
 

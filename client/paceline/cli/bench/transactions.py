@@ -26,7 +26,7 @@ async def transactions(setting: BenchSetting) -> Figures:
     committed message is counted in its queue."""
     topic = TopicName(f"{setting.topic}-transactions")
     async with AdminClient(setting.bootstrap) as admin:
-        await admin.create_topic(topic, queues=QUEUES, message_type="TRANSACTION")
+        await admin.topics.create(topic, queues=QUEUES, message_type="TRANSACTION")
     message = Message(topic, b"x" * setting.size)
     latencies_ms: list[float] = []
     warm_until = time.perf_counter() + WARM_UP_S

@@ -30,7 +30,7 @@ def status(connect: Connect, as_json: bool) -> None:
 
     Exits with 1 when no controller leads.
     """
-    found = _ask(connect, lambda admin: admin.controllers())
+    found = _ask(connect, lambda admin: admin.controllers.all())
     rows = [_row(address, said) for address, said in found.items()]
     is_led = any(row["role"] == "leader" for row in rows)
     if as_json:
@@ -48,7 +48,7 @@ def status(connect: Connect, as_json: bool) -> None:
 @cluster_options
 def transfer(to: str | None, connect: Connect, as_json: bool) -> None:
     """Have another controller lead, at once and without an election timeout."""
-    answer = _ask(connect, lambda admin: admin.transfer_leadership(to))
+    answer = _ask(connect, lambda admin: admin.controllers.transfer_leadership(to))
     if as_json:
         echo_json(answer)
     else:
@@ -64,7 +64,7 @@ def members() -> None:
 @cluster_options
 def list_(connect: Connect, as_json: bool) -> None:
     """Show the member list in force and what a change under way waits for."""
-    _show_members(_ask(connect, lambda admin: admin.members()), as_json=as_json)
+    _show_members(_ask(connect, lambda admin: admin.controllers.members()), as_json=as_json)
 
 
 _new_options = (
@@ -96,7 +96,7 @@ def add(
     """Add CONTROLLER_ID, which votes once it has the log. Start it now if it does not run."""
     _change(
         connect,
-        lambda admin: admin.add_controller(controller_id, raft=raft, client=client),
+        lambda admin: admin.controllers.add(controller_id, raft=raft, client=client),
         wait_s=wait_s,
         as_json=as_json,
     )
@@ -119,7 +119,7 @@ def replace(
     """Add CONTROLLER_ID and take OLD out once the new one has the log."""
     _change(
         connect,
-        lambda admin: admin.add_controller(controller_id, raft=raft, client=client, replaces=old),
+        lambda admin: admin.controllers.add(controller_id, raft=raft, client=client, replaces=old),
         wait_s=wait_s,
         as_json=as_json,
     )
@@ -133,7 +133,7 @@ def remove(controller_id: str, wait_s: int, connect: Connect, as_json: bool) -> 
     """Take CONTROLLER_ID out, or give up adding it while it catches up."""
     _change(
         connect,
-        lambda admin: admin.remove_controller(controller_id),
+        lambda admin: admin.controllers.remove(controller_id),
         wait_s=wait_s,
         as_json=as_json,
     )
@@ -171,7 +171,7 @@ def _change(
         document: Document = {}
         while True:
             try:
-                document = await admin.members()
+                document = await admin.controllers.members()
             except PacelineError:
                 if clock.monotonic_ms() >= deadline_ms:
                     raise

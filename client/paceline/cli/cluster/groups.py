@@ -61,7 +61,10 @@ def elect(
         if preferred is None:
             raise click.UsageError("an unclean election names its winner: --to ID")
         ensure_meant(yes, f"Lose every message of group {group} that replica {preferred} lacks?")
-    result = ask(connect, lambda admin: admin.elect(group, preferred=preferred, unclean=unclean))
+    result = ask(
+        connect,
+        lambda admin: admin.broker_groups.elect(group, preferred=preferred, unclean=unclean),
+    )
     if as_json:
         echo_json(result)
     else:
@@ -74,7 +77,7 @@ def elect(
 @cluster_options
 def transfer(group: str, preferred: int | None, connect: Connect, as_json: bool) -> None:
     """Have the master of GROUP hand over: it stops intake, all is confirmed, another one leads."""
-    result = ask(connect, lambda admin: admin.transfer(group, to=preferred))
+    result = ask(connect, lambda admin: admin.broker_groups.transfer(group, to=preferred))
     if as_json:
         echo_json(result)
         return
@@ -88,7 +91,7 @@ def transfer(group: str, preferred: int | None, connect: Connect, as_json: bool)
 @cluster_options
 def history(group: str, limit: int, connect: Connect, as_json: bool) -> None:
     """Show the last elections and set changes of GROUP with their reasons, oldest first."""
-    entries = ask(connect, lambda admin: admin.history(group))[-limit:]
+    entries = ask(connect, lambda admin: admin.broker_groups.history(group))[-limit:]
     if as_json:
         for entry in entries:
             echo_json(entry)
@@ -102,7 +105,7 @@ def history(group: str, limit: int, connect: Connect, as_json: bool) -> None:
 @cluster_options
 def epochs(group: str, connect: Connect, as_json: bool) -> None:
     """Show which master epoch wrote which bytes of each replica's log of GROUP."""
-    tables = ask(connect, lambda admin: admin.epochs(group))
+    tables = ask(connect, lambda admin: admin.broker_groups.epochs(group))
     if as_json:
         for replica_id, table in tables.items():
             echo_json({"group": group, "replica_id": replica_id, **_table_json(table)})
@@ -134,11 +137,11 @@ def clean(
     """Forget a dead replica of GROUP, or the whole group when none of its replicas lives."""
     if replica_id is None:
         ensure_meant(yes, f"Forget broker group {group} and all its replicas?")
-        ask(connect, lambda admin: admin.clean_group(group, force=force))
+        ask(connect, lambda admin: admin.broker_groups.remove(group, force=force))
         what = f"group {group}"
     else:
         number = replica_id
-        ask(connect, lambda admin: admin.clean_replica(group, number, force=force))
+        ask(connect, lambda admin: admin.broker_groups.remove_replica(group, number, force=force))
         what = f"replica {replica_id} of group {group}"
     if as_json:
         echo_json({"group": group, "replica_id": replica_id, "forgotten": True})
@@ -151,7 +154,7 @@ def clean(
 @cluster_options
 def wipe_write_perm(group: str, connect: Connect, as_json: bool) -> None:
     """Have producers send nothing to GROUP any more, so that it drains before maintenance."""
-    ask(connect, lambda admin: admin.set_write_permission(group, writable=False))
+    ask(connect, lambda admin: admin.broker_groups.set_write_permission(group, writable=False))
     _echo_permission(group, "takes no messages any more", writable=False, as_json=as_json)
 
 
@@ -160,7 +163,7 @@ def wipe_write_perm(group: str, connect: Connect, as_json: bool) -> None:
 @cluster_options
 def add_write_perm(group: str, connect: Connect, as_json: bool) -> None:
     """Let producers send to GROUP again."""
-    ask(connect, lambda admin: admin.set_write_permission(group, writable=True))
+    ask(connect, lambda admin: admin.broker_groups.set_write_permission(group, writable=True))
     _echo_permission(group, "takes messages again", writable=True, as_json=as_json)
 
 
@@ -176,7 +179,7 @@ def _echo_permission(group: str, what: str, *, writable: bool, as_json: bool) ->
 
 async def _sync_state_sets(admin: "AdminClient", group: str | None) -> list[Document]:
     names = [group] if group is not None else sorted((await admin.view()).groups)
-    return [describe_set(await admin.group(name)) for name in names]
+    return [describe_set(await admin.broker_groups.get(name)) for name in names]
 
 
 def describe_set(group: Document) -> Document:

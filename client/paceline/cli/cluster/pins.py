@@ -32,7 +32,7 @@ def command() -> None:
 @cluster_options
 def list_pins(group: str | None, connect: Connect, as_json: bool) -> None:
     """Show who holds retention back, and where, in broker GROUP or in every one."""
-    for name, found in sorted(ask(connect, lambda admin: admin.pins(group)).items()):
+    for name, found in sorted(ask(connect, lambda admin: admin.pins.all(group)).items()):
         if as_json:
             echo_json({"group": name, **found.to_json()})
         else:
@@ -101,7 +101,7 @@ def add(
 @cluster_options
 def remove(owner: str, group: str | None, connect: Connect, as_json: bool) -> None:
     """Give the pins of OWNER up."""
-    groups = sorted(ask(connect, lambda admin: admin.remove_pin(owner, group=group)))
+    groups = sorted(ask(connect, lambda admin: admin.pins.remove(owner, group=group)))
     if not groups:
         where = "" if group is None else f" in group {group}"
         raise NotFoundError(
@@ -139,7 +139,7 @@ async def _add(
         queues = None
         if topic is not None:
             queues = await _queues(cluster, group, topic, queue, offset)
-        return await admin.add_pin(owner, lease_ms=lease_ms, queues=queues, group=group)
+        return await admin.pins.add(owner, lease_ms=lease_ms, queues=queues, group=group)
 
 
 async def _queues(

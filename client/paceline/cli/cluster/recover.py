@@ -50,7 +50,7 @@ def recover(
         raise click.UsageError("--store and --forget exclude each other")
     stores = [
         store
-        for store in ask(connect, lambda admin: admin.presented_stores())
+        for store in ask(connect, lambda admin: admin.broker_groups.presented_stores())
         if group is None or store["group"] == group
     ]
     if forgotten is not None and not only_list:
@@ -75,7 +75,9 @@ def _recover(
     ensure_meant(yes, f"Recover broker group {group} from store {chosen}{warning}?")
     result = ask(
         connect,
-        lambda admin: admin.recover(group, store=chosen, give_up_missing=give_up_missing),
+        lambda admin: admin.broker_groups.recover(
+            group, store=chosen, give_up_missing=give_up_missing
+        ),
     )
     if as_json:
         echo_json(result)
@@ -89,7 +91,7 @@ def _recover(
 
 def _forget(chosen: str, *, yes: bool, connect: Connect, as_json: bool) -> None:
     ensure_meant(yes, f"Forget store {chosen}? Its broker must not run any more.")
-    ask(connect, lambda admin: admin.forget_store(chosen))
+    ask(connect, lambda admin: admin.broker_groups.forget_store(chosen))
     if as_json:
         echo_json({"store_id": chosen, "forgotten": True})
     else:

@@ -32,7 +32,7 @@ def list_clients(
 ) -> None:
     """List the clients that are connected to the masters, and subscriptions that do not agree."""
     chosen: Kind | None = "producer" if kind == "producer" else "consumer" if kind else None
-    found = ask(connect, lambda admin: admin.clients(group=group, topic=topic, kind=chosen))
+    found = ask(connect, lambda admin: admin.clients.all(group=group, topic=topic, kind=chosen))
     if as_json:
         for row in found.clients:
             echo_json({**row, "conflicts": _conflicts_of(row, found.conflicts)})

@@ -38,7 +38,7 @@ def command() -> None:
 @cluster_options
 def list_(group: str, limit: int, is_all: bool, connect: Connect, as_json: bool) -> None:
     """List the messages that consumer GROUP has given up."""
-    letters = ask(connect, lambda admin: admin.dead_letters(group, limit=limit, is_all=is_all))
+    letters = ask(connect, lambda admin: admin.dead_letters.all(group, limit=limit, is_all=is_all))
     if as_json:
         for letter in letters:
             echo_json(_json(letter))
@@ -57,7 +57,7 @@ def show(group: str, letter: str, connect: Connect, as_json: bool) -> None:
     from paceline.admin.dead_letters import parse_dead_letter
 
     name = parse_dead_letter(letter)
-    message = ask(connect, lambda admin: admin.dead_letter(group, name))
+    message = ask(connect, lambda admin: admin.dead_letters.get(group, name))
     if as_json:
         echo_json(_json(message))
         return
@@ -109,7 +109,7 @@ def purge(group: str, connect: Connect, as_json: bool) -> None:
 
     Retention deletes them when their time has come; until then `list --all` shows them.
     """
-    count = ask(connect, lambda admin: admin.purge_dead_letters(group))
+    count = ask(connect, lambda admin: admin.dead_letters.purge(group))
     if as_json:
         echo_json({"group": group, "purged": count})
     else:
@@ -126,8 +126,8 @@ async def _resend(
     from paceline.admin.dead_letters import name_of
 
     if not named:
-        named = [name_of(one) for one in await admin.dead_letters(group, limit=_ALL_MAX)]
-    return await admin.resend_dead_letters(group, named, to=to)
+        named = [name_of(one) for one in await admin.dead_letters.all(group, limit=_ALL_MAX)]
+    return await admin.dead_letters.resend(group, named, to=to)
 
 
 def _json(message: "ReceivedMessage") -> dict[str, Any]:

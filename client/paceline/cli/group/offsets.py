@@ -28,7 +28,7 @@ def add_to(group: click.Group) -> None:
 @cluster_options
 def lag(group: str, connect: Connect, as_json: bool) -> None:
     """Show how far behind GROUP is on each queue that it has committed, or that comes after it."""
-    rows = ask(connect, lambda admin: admin.consumer_lag(group))
+    rows = ask(connect, lambda admin: admin.consumer_groups.lag(group))
     total = sum(row["lag"] for row in rows)
     if as_json:
         for row in rows:
@@ -58,7 +58,7 @@ def lag(group: str, connect: Connect, as_json: bool) -> None:
 @cluster_options
 def members(group: str, connect: Connect, as_json: bool) -> None:
     """Show who consumes in GROUP now, what, and how."""
-    found = ask(connect, lambda admin: admin.consumer_members(group))
+    found = ask(connect, lambda admin: admin.consumer_groups.members(group))
     if as_json:
         echo_json(found)
         return
@@ -103,7 +103,9 @@ def reset(
     where = parse_target(target, now_ms=SystemClock().unix_ms())
     rows = ask(
         connect,
-        lambda admin: admin.reset_offsets(group, topic, back_only=back_only, **where),
+        lambda admin: admin.consumer_groups.reset_offsets(
+            group, topic, back_only=back_only, **where
+        ),
     )
     _echo_moved(rows, group, as_json=as_json)
 
@@ -115,7 +117,9 @@ def reset(
 @cluster_options
 def clone(group: str, topic: str, source: str, connect: Connect, as_json: bool) -> None:
     """Give GROUP the offsets that another group has on TOPIC."""
-    rows = ask(connect, lambda admin: admin.clone_offsets(group, topic, source=source))
+    rows = ask(
+        connect, lambda admin: admin.consumer_groups.clone_offsets(group, topic, source=source)
+    )
     _echo_moved(rows, group, as_json=as_json)
 
 

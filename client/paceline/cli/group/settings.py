@@ -47,7 +47,7 @@ _set_option = click.option(
 @cluster_options
 def list_(connect: Connect, as_json: bool) -> None:
     """List the consumer groups on record by name."""
-    groups = ask(connect, lambda admin: admin.consumer_groups())
+    groups = ask(connect, lambda admin: admin.consumer_groups.all())
     if as_json:
         for group in groups:
             echo_json(group.to_json())
@@ -71,7 +71,7 @@ def list_(connect: Connect, as_json: bool) -> None:
 @cluster_options
 def describe(name: str, connect: Connect, as_json: bool) -> None:
     """Show the settings of the consumer group NAME."""
-    _show(ask(connect, lambda admin: admin.consumer_group(name)), as_json)
+    _show(ask(connect, lambda admin: admin.consumer_groups.get(name)), as_json)
 
 
 @click.command("create")
@@ -80,7 +80,7 @@ def describe(name: str, connect: Connect, as_json: bool) -> None:
 @cluster_options
 def create(name: str, settings: dict[str, Any], connect: Connect, as_json: bool) -> None:
     """Create the consumer group NAME, with its retry and dead letter topics."""
-    _show(ask(connect, lambda admin: admin.create_consumer_group(name, **settings)), as_json)
+    _show(ask(connect, lambda admin: admin.consumer_groups.create(name, **settings)), as_json)
 
 
 @click.command("alter")
@@ -91,7 +91,7 @@ def alter(name: str, settings: dict[str, Any], connect: Connect, as_json: bool) 
     """Change settings of the consumer group NAME; the others stay."""
     if not settings:
         raise click.UsageError("say what to change, for example --set retry_max_times=3")
-    _show(ask(connect, lambda admin: admin.alter_consumer_group(name, **settings)), as_json)
+    _show(ask(connect, lambda admin: admin.consumer_groups.alter(name, **settings)), as_json)
 
 
 @click.command("delete")
@@ -104,7 +104,7 @@ def delete(name: str, yes: bool, connect: Connect, as_json: bool) -> None:
         if not sys.stdin.isatty():
             raise click.UsageError("deleting a group loses its dead letters: say --yes")
         click.confirm(f"Delete consumer group {name} and its dead letters?", abort=True)
-    ask(connect, lambda admin: admin.delete_consumer_group(name))
+    ask(connect, lambda admin: admin.consumer_groups.delete(name))
     if as_json:
         echo_json({"group": name, "deleted": True})
     else:

@@ -119,7 +119,7 @@ class _Demo:
         bootstrap = self.cluster.controller_addresses
         self.console.print(f"A cluster of {len(self.cluster.nodes)} processes is up.")
         async with AdminClient(bootstrap) as admin:
-            await admin.create_topic(TOPIC, queues=QUEUES)
+            await admin.topics.create(TOPIC, queues=QUEUES)
         async with self._consumer() as one, self._consumer() as two:
             await self._both_assigned(one, two)
             began = CLOCK.monotonic_ms()

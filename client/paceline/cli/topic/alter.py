@@ -127,7 +127,7 @@ def alter(
     }
     if all(value is None for value in changes.values()):
         raise click.UsageError("say what to change, for example --write-queues 4")
-    topic = ask(connect, lambda admin: admin.alter_topic(name, force=force, **changes))
+    topic = ask(connect, lambda admin: admin.topics.alter(name, force=force, **changes))
     if as_json:
         echo_json(topic.to_json())
     else:

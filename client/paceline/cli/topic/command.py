@@ -61,7 +61,7 @@ def create(
     options |= {"logical_queues": logical_queues, "groups": groups or None}
     options = {key: value for key, value in options.items() if value is not None}
     options["attributes"] = {key: value for key, value in attributes.items() if value is not None}
-    topic = ask(connect, lambda admin: admin.create_topic(name, **options))
+    topic = ask(connect, lambda admin: admin.topics.create(name, **options))
     if as_json:
         echo_json(topic.to_json())
     else:
@@ -132,7 +132,7 @@ def delete(name: str, yes: bool, connect: Connect, as_json: bool) -> None:
         if not sys.stdin.isatty():
             raise click.UsageError("deleting a topic loses its messages: say --yes")
         click.confirm(f"Delete topic {name} and all its messages?", abort=True)
-    ask(connect, lambda admin: admin.delete_topic(name))
+    ask(connect, lambda admin: admin.topics.delete(name))
     if as_json:
         echo_json({"topic": name, "deleted": True})
     else:

@@ -81,13 +81,13 @@ def remap(
     check_topic_name(name)
 
     async def move(admin: "AdminClient") -> "TopicView":
-        topic = await admin.remap_queue(name, logical_queue, group, generation=generation)
+        topic = await admin.topics.remap_queue(name, logical_queue, group, generation=generation)
         if not wait_ms:
             return topic
         try:
-            return await admin.wait_remapped(name, logical_queue, group, timeout_ms=wait_ms)
+            return await admin.topics.wait_remapped(name, logical_queue, group, timeout_ms=wait_ms)
         except DeadlineError:
-            return await admin.topic(name)
+            return await admin.topics.get(name)
 
     topic = ask(connect, move)
     logical = topic.logical_queues[logical_queue]

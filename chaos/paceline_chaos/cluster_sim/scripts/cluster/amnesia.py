@@ -63,7 +63,7 @@ def amnesia(d: Director) -> Steps:
 async def _make(around: Around) -> None:
     """Its answer may be lost with the controllers: whether they have the topic, they show."""
     with contextlib.suppress(PacelineError):
-        await around.as_admin(lambda admin: admin.create_topic(PROMISED, queues=1))
+        await around.as_admin(lambda admin: admin.topics.create(PROMISED, queues=1))
 
 
 def _has(node: ControllerServer) -> bool:

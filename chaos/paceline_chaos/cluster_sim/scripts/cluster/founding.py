@@ -154,7 +154,7 @@ def _recover(d: Director, store_id: str) -> None:
         cluster = around.cluster()
         try:
             async with AdminClient(cluster, timeout_ms=5_000) as admin:
-                await admin.recover(GROUP, store=store_id)
+                await admin.broker_groups.recover(GROUP, store=store_id)
         except PacelineError as error:
             d.saw(f"order ended with {error.code}")
         else:

@@ -18,7 +18,7 @@ def _order_transfer(d: Director) -> None:
         cluster = around.cluster()
         try:
             async with AdminClient(cluster, timeout_ms=5_000) as admin:
-                await admin.transfer(GROUP)
+                await admin.broker_groups.transfer(GROUP)
         except PacelineError as error:
             d.saw(f"transfer ended with {error.code}")
         else:

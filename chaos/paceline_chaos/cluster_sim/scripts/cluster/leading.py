@@ -44,7 +44,7 @@ def order(d: Director, winner: BrokerNode, *, is_unclean: bool = False) -> None:
         cluster = around.cluster()
         try:
             async with AdminClient(cluster, timeout_ms=5_000) as admin:
-                await admin.elect(GROUP, preferred=replica, unclean=is_unclean)
+                await admin.broker_groups.elect(GROUP, preferred=replica, unclean=is_unclean)
         except PacelineError as error:
             asking.raised(error)
             d.saw(f"order ended with {error.code}")
@@ -215,7 +215,7 @@ def _want_unclean(d: Director) -> None:
         cluster = around.cluster()
         try:
             async with AdminClient(cluster, timeout_ms=5_000) as admin:
-                await admin.set_group_settings(GROUP, enable_elect_unclean_master=True)
+                await admin.broker_groups.set_settings(GROUP, enable_elect_unclean_master=True)
                 d.saw("setting put")
         finally:
             await cluster.close()

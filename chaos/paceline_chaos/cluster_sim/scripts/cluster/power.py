@@ -28,7 +28,7 @@ def dark(d: Director) -> Steps:
         name = TopicName(f"promised-{turn}")
 
         async def make(around: Around, name: TopicName = name) -> None:
-            await around.as_admin(lambda admin: admin.create_topic(name, queues=1))
+            await around.as_admin(lambda admin: admin.topics.create(name, queues=1))
             d.saw(name)
 
         d.stage.begin_tool(make)
@@ -103,10 +103,10 @@ async def _make_two(d: Director, name: TopicName, around: Around) -> None:
     """The first one opens the session, so that the second one is a single entry."""
 
     async def make(admin: AdminClient) -> None:
-        await admin.create_topic(f"before-{name}", queues=1)
+        await admin.topics.create(f"before-{name}", queues=1)
         d.saw(f"before {name}")
         await pause(5)
-        await admin.create_topic(name, queues=1)
+        await admin.topics.create(name, queues=1)
 
     with suppress(PacelineError):  # nobody leads for longer than it tries
         await around.as_admin(make)

@@ -113,7 +113,9 @@ def _seal(d: Director) -> Seal | None:
 
 async def _serve(around: Around) -> None:
     """Make the topic; then send to it and read it without an end."""
-    await around.as_admin(lambda admin: admin.create_topic(MOVED, logical_queues=1, groups=[GROUP]))
+    await around.as_admin(
+        lambda admin: admin.topics.create(MOVED, logical_queues=1, groups=[GROUP])
+    )
     around = replace(around, topic=MOVED, think_ms=THINK_MS)
     async with asyncio.TaskGroup() as group:
         reader = InOrder(around, group=READERS, label="moved")
@@ -123,7 +125,7 @@ async def _serve(around: Around) -> None:
 
 def _to(group: str) -> Callable[[Around], Coroutine[Any, Any, None]]:
     async def move(around: Around) -> None:
-        await around.as_admin(lambda admin: admin.remap_queue(MOVED, 0, GroupName(group)))
+        await around.as_admin(lambda admin: admin.topics.remap_queue(MOVED, 0, GroupName(group)))
 
     return move
 

@@ -52,6 +52,6 @@ def _all_to(group: str) -> Callable[[Around], Coroutine[Any, Any, None]]:
     async def remap_all(admin: AdminClient) -> None:
         for number in range(LOGICAL_QUEUES):
             with suppress(PacelineError):  # it is on its way already
-                await admin.remap_queue(STATIC_TOPIC, number, group)
+                await admin.topics.remap_queue(STATIC_TOPIC, number, group)
 
     return lambda around: around.as_admin(remap_all, timeout_ms=CALL_TIMEOUT_MS)

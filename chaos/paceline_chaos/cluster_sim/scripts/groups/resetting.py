@@ -68,7 +68,7 @@ async def _consume(around: Around, generations: list[int], looks: list[int]) -> 
     cluster = around.cluster()
     try:
         async with AdminClient(cluster, timeout_ms=20_000) as admin:
-            await admin.create_topic(QUIET, queues=1)
+            await admin.topics.create(QUIET, queues=1)
         consumer = PushConsumer(
             cluster,
             group=READERS,

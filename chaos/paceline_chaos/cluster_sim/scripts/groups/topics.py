@@ -58,22 +58,22 @@ async def _make(around: Around) -> None:
     cluster = around.cluster()
     try:
         async with AdminClient(cluster) as admin, PullConsumer(cluster) as consumer:
-            await admin.create_topic(DOOMED, queues=2)
+            await admin.topics.create(DOOMED, queues=2)
             queues = await consumer.queues(DOOMED)
-            await admin.create_consumer_group(READERS)
+            await admin.consumer_groups.create(READERS)
             await consumer.commit(READERS, dict.fromkeys(queues, 0))
     finally:
         await cluster.close()
 
 
 async def _delete(around: Around) -> None:
-    await around.as_admin(lambda admin: admin.delete_topic(DOOMED))
+    await around.as_admin(lambda admin: admin.topics.delete(DOOMED))
 
 
 async def _make_group_again(around: Around) -> None:
     async def make_again(admin: AdminClient) -> None:
-        await admin.delete_consumer_group(READERS)
-        await admin.create_consumer_group(READERS)
+        await admin.consumer_groups.delete(READERS)
+        await admin.consumer_groups.create(READERS)
 
     await around.as_admin(make_again)
 

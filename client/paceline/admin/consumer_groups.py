@@ -1,51 +1,72 @@
-"""The part of the admin client that is about where consumer groups stand.
+"""Consumer groups, for `AdminClient`: settings, members, and where they stand.
 
 Offsets belong to the broker group that has the queue: its master is asked, and whoever follows it.
 """
 
-import asyncio
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
+from paceline.admin.requests import AdminRequests
 from paceline.consumer.group.membership import coordinating_group
 from paceline.consumer.queues.segments import not_begun
 from paceline.errors import BadRequestError, GroupNotFoundError, TopicNotFoundError
-from paceline.net.cluster import Cluster
-from paceline.net.master_http import MasterRequests
 from paceline.types import ConsumerGroupName, GroupName, QueueId, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
-from paceline.wire.names import check_name
+from paceline.wire.consumer_groups import ConsumerGroupView
+from paceline.wire.names import check_group_name, check_name
 from paceline.wire.static_topics import places
 
 Row = dict[str, Any]
 
 
-class _Asker(Protocol):
-    """What the admin client is to its parts."""
+class ConsumerGroups:
+    """`AdminClient.consumer_groups`. Rows name queues by `topic`, `group` (of brokers), `queue`."""
 
-    _cluster: Cluster
-    _timeout_ms: int
+    def __init__(self, requests: AdminRequests) -> None:
+        self._requests = requests
 
-    async def view(self) -> ClusterView: ...
+    async def create(self, /, group: str, **settings: Any) -> ConsumerGroupView:
+        """Create a consumer group, with its retry and dead letter topics.
 
-    async def _find_cluster(self) -> None: ...
+        `settings`: retry_max_times, consume_enable, ... (docs/features/topics.md). Groups make
+        themselves when they first consume, unless brokers are told otherwise. GroupExistsError.
+        """
+        document = {"group": check_group_name(group), "settings": settings}
+        answer = await self._requests.once("POST", "/v1/consumer-groups", document)
+        await self._requests.shown(answer)
+        return ConsumerGroupView.from_json(answer)
 
-    async def _of_master(self, group: GroupName, document: Row) -> Row: ...
+    async def alter(self, /, group: str, **changes: Any) -> ConsumerGroupView:
+        """Change the settings that are named. GroupNotFoundError, BadRequestError."""
+        answer = await self._requests.once("PUT", _group_path(group), changes)
+        await self._requests.shown(answer)
+        return ConsumerGroupView.from_json(answer)
 
-    async def _of_masters(self, documents: Mapping[GroupName, Row]) -> dict[GroupName, Row]: ...
+    async def delete(self, group: str) -> None:
+        """Delete a consumer group, its retries and its dead letters. GroupNotFoundError."""
+        await self._requests.once("DELETE", _group_path(group), None)
 
-    async def _move(self, call: str, topic: str, fields: Row) -> list[Row]: ...
+    async def all(self) -> list[ConsumerGroupView]:
+        """All consumer groups on record, by name."""
+        view = await self._requests.latest()
+        return [view.consumer_groups[name] for name in sorted(view.consumer_groups)]
 
-    async def _check_known(self, consumer_group: str) -> None: ...
+    async def get(self, group: str) -> ConsumerGroupView:
+        """One consumer group; GroupNotFoundError."""
+        view = await self._requests.latest()
+        found = view.consumer_groups.get(ConsumerGroupName(check_group_name(group)))
+        if found is None:
+            raise GroupNotFoundError(
+                f"consumer group {group} is not on record; make it with `paceline group create"
+                f" {group}`",
+                group=group,
+            )
+        return found
 
-    async def _members(self, consumer_group: str) -> Row: ...
-
-
-class OffsetAdmin:
-    """Mixed into `AdminClient`. Rows name a queue by `topic`, `group` (broker group), `queue`."""
+    # -- where they stand -------------------------------------------------------------------------
 
     async def reset_offsets(
-        self: _Asker,
+        self,
         consumer_group: str,
         topic: str,
         *,
@@ -71,9 +92,7 @@ class OffsetAdmin:
         await self._check_known(consumer_group)
         return await self._move("reset", topic, {**document, "back_only": back_only})
 
-    async def clone_offsets(
-        self: _Asker, consumer_group: str, topic: str, *, source: str
-    ) -> list[Row]:
+    async def clone_offsets(self, consumer_group: str, topic: str, *, source: str) -> list[Row]:
         """Give a consumer group, which may be new, the offsets that `source` has on a topic.
 
         Rows and errors as of a reset.
@@ -83,7 +102,7 @@ class OffsetAdmin:
         await self._check_known(source)
         return await self._move("clone_offsets", topic, names)
 
-    async def consumer_lag(self: _Asker, consumer_group: str) -> list[Row]:
+    async def lag(self, consumer_group: str) -> list[Row]:
         """Where a group stands on each queue that it has committed.
 
         Rows have `start`, `end`, `offset`, `lag` in messages, and `behind_ms`: how long ago the
@@ -91,13 +110,13 @@ class OffsetAdmin:
         of the segments that the group has still before it: `offset` None, all of them unread.
         GroupNotFoundError as of a reset.
         """
-        view = await self.view()
+        view = await self._requests.view()
         document = {"call": "lag", "group": check_name(consumer_group, "group")}
-        answers = await self._of_masters(dict.fromkeys(view.groups, document))
+        answers = await self._requests.of_masters(dict.fromkeys(view.groups, document))
         if not any(answer["queues"] for answer in answers.values()):
             await self._check_known(consumer_group)
         ahead = _segments_ahead(view, answers)
-        answers |= await self._of_masters(
+        answers |= await self._requests.of_masters(
             {group: {**document, "queues": queues} for group, queues in ahead.items()}
         )
         numbers = {
@@ -111,33 +130,34 @@ class OffsetAdmin:
             for row in answer["queues"]
         ]
 
-    async def consumer_members(self: _Asker, consumer_group: str) -> Row:
+    async def members(self, consumer_group: str) -> Row:
         """Who consumes in a group now: `members`, and the `inconsistent_topics`, which not all of
         them subscribe to in the same way. GroupNotFoundError as of a reset."""
-        found = await self._members(consumer_group)
+        found = await self.members_of(consumer_group)
         if not found["members"]:
             await self._check_known(consumer_group)
         return found
 
     # -- inside -----------------------------------------------------------------------------------
 
-    async def _members(self: _Asker, consumer_group: str) -> Row:
-        view = await self.view()
+    async def members_of(self, consumer_group: str) -> Row:
+        """As `members`, and nothing of a group that nobody knows."""
+        view = await self._requests.view()
         coordinator = coordinating_group(check_name(consumer_group, "group"), view.groups)
         document = {"call": "members", "group": consumer_group}
-        return await self._of_master(coordinator, document)
+        return await self._requests.of_master(coordinator, document)
 
-    async def _check_known(self: _Asker, consumer_group: str) -> None:
+    async def _check_known(self, consumer_group: str) -> None:
         """GroupNotFoundError unless somebody knows the group: it is on record, or has committed
         somewhere (groups without a record do), or has members that have not done so yet."""
-        view = await self.view()
+        view = await self._requests.view()
         if ConsumerGroupName(consumer_group) in view.consumer_groups:
             return
         document = {"call": "offsets", "group": consumer_group}
-        answers = await self._of_masters(dict.fromkeys(view.groups, document))
+        answers = await self._requests.of_masters(dict.fromkeys(view.groups, document))
         if any(answer["offsets"] for answer in answers.values()):
             return
-        if (await self._members(consumer_group))["members"]:
+        if (await self.members_of(consumer_group))["members"]:
             return
         raise GroupNotFoundError(
             f"consumer group {consumer_group} does not exist: it is not on record, has committed"
@@ -145,8 +165,8 @@ class OffsetAdmin:
             group=consumer_group,
         )
 
-    async def _move(self: _Asker, call: str, topic: str, fields: Row) -> list[Row]:
-        view = (await self.view()).topics.get(TopicName(topic))
+    async def _move(self, call: str, topic: str, fields: Row) -> list[Row]:
+        view = (await self._requests.view()).topics.get(TopicName(topic))
         if view is None:
             raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic)
         if view.is_static and "offset" in fields:
@@ -158,7 +178,7 @@ class OffsetAdmin:
         document = {"call": call, "topic": topic, **fields}
         rows: list[Row] = []
         for step in _steps(view):
-            answers = await self._of_masters(
+            answers = await self._requests.of_masters(
                 {group: {**document, **queues} for group, queues in step.items()}
             )
             rows += [
@@ -168,18 +188,7 @@ class OffsetAdmin:
             ]
         return rows
 
-    async def _of_master(self: _Asker, group: GroupName, document: Row) -> Row:
-        """The answer of the master of a broker group; the call may safely be carried out twice."""
-        await self._find_cluster()
-        masters = MasterRequests(self._cluster, timeout_ms=self._timeout_ms)
-        answer, _ = await masters.ask(group, "POST", "/v1/call", document)
-        return answer
-
-    async def _of_masters(self: _Asker, documents: Mapping[GroupName, Row]) -> dict[GroupName, Row]:
-        """Each broker group is asked its own."""
-        names = sorted(documents)
-        answers = await asyncio.gather(*(self._of_master(name, documents[name]) for name in names))
-        return dict(zip(names, answers, strict=True))
+    __call__ = all  # its former name, for one version: `await admin.consumer_groups()`
 
 
 def _segments_ahead(
@@ -214,3 +223,7 @@ def _steps(topic: TopicView) -> list[dict[GroupName, Row]]:
                 queues.setdefault(segment.group, []).append(segment.queue)
         steps.append({group: {"queues": sorted(found)} for group, found in queues.items()})
     return steps
+
+
+def _group_path(group: str) -> str:
+    return f"/v1/consumer-groups/{check_group_name(group)}"

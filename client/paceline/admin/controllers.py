@@ -1,0 +1,64 @@
+"""Controllers, for `AdminClient`: their state, their member list, who leads."""
+
+import asyncio
+from typing import Any
+
+from paceline.admin.requests import LATEST, AdminRequests, with_given
+from paceline.errors import (
+    PeerError,
+)
+
+
+class Controllers:
+    """`AdminClient.controllers`."""
+
+    def __init__(self, requests: AdminRequests) -> None:
+        self._requests = requests
+
+    async def all(self) -> dict[str, dict[str, Any] | None]:
+        """`/v1/status` of each controller by client address; None: it does not answer."""
+        await self._requests.view()
+        addresses = self._requests.controllers()
+        ask = self._requests.ask
+        answers = await asyncio.gather(*(ask(address, "/v1/status") for address in addresses))
+        return dict(zip(addresses, answers, strict=True))
+
+    async def members(self) -> dict[str, Any]:
+        """The controllers' member list in force, from the one that leads."""
+        last: dict[str, Any] | None = None
+        for address, status in (await self.all()).items():
+            if status is not None and (last is None or status["role"] == "leader"):
+                last = await self._requests.ask(address, "/v1/members") or last
+        if last is None:
+            raise PeerError("no controller answers")
+        return last
+
+    async def transfer_leadership(self, to: str | None = None) -> dict[str, Any]:
+        """Have another controller than the present leader lead; CommandRefusedError: it cannot."""
+        known = await self._requests.read(f"/v1/cluster{LATEST}")
+        document = {"from": known["leader"], "term": known["term"]}
+        return await self._requests.write("POST", "/v1/leadership", with_given(document, to=to))
+
+    async def add(
+        self, controller_id: str, *, raft: str, client: str, replaces: str | None = None
+    ) -> int:
+        """Begin to add a controller, or to put it in another's place; the generation."""
+        document = {
+            "controller_id": controller_id,
+            "raft": raft,
+            "client": client,
+            "generation": await self._generation(),
+        }
+        document = with_given(document, replaces=replaces)
+        return int((await self._requests.write("POST", "/v1/members", document))["generation"])
+
+    async def remove(self, controller_id: str) -> int:
+        """Begin to take a controller out, or give up one that is catching up; the generation."""
+        path = f"/v1/members/{controller_id}?generation={await self._generation()}"
+        return int((await self._requests.write("DELETE", path, None))["generation"])
+
+    async def _generation(self) -> int:
+        """Of the member list that a change starts from."""
+        return int((await self._requests.read(f"/v1/members{LATEST}"))["generation"])
+
+    __call__ = all  # its former name, for one version: `await admin.controllers()`

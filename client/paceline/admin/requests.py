@@ -1,0 +1,219 @@
+"""How the admin client asks: controllers for what is on record, masters for what is in their logs.
+
+Writes go to the leading controller, or are relayed to it, and are repeated until they are answered.
+They happen once (R38): a session and a number name what is one command for the controllers; what is
+more than one (transfers, members) names the epoch, term or generation that it starts from, so that
+it moves things away from there or not at all. Reads of topics and groups show every write that was
+answered before; views and status are what a controller has.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from paceline.errors import (
+    DeadlineError,
+    NotLeaderError,
+    NotYetAvailableError,
+    OutcomeUnknownError,
+    PacelineError,
+    PeerError,
+)
+from paceline.net.backoff import Backoff
+from paceline.net.cluster import Cluster
+from paceline.net.master_http import MasterRequests
+from paceline.platform.runtime import pause
+from paceline.types import GroupName
+from paceline.wire.cluster import ClusterView
+from paceline.wire.once import NOT_ADMITTED, Once
+
+_REQUEST_TIMEOUT_MS = 3_000
+_STATUS_TIMEOUT_MS = 1_000
+_SESSION_BYTES = 16
+
+
+LATEST = "?linearizable=true"
+_READ_ELSEWHERE = (PeerError, DeadlineError, NotYetAvailableError, NotLeaderError)
+_UNDER_WAY = ("TRANSFER_UNDER_WAY", "NOT_YET")
+"""Reasons of refusals that are over in a moment."""
+Row = dict[str, Any]
+
+
+class AdminRequests:
+    """Requests of one admin client; `timeout_ms` is for each call."""
+
+    def __init__(self, cluster: Cluster, *, timeout_ms: int) -> None:
+        self.cluster = cluster
+        self.timeout_ms = timeout_ms
+        self._leader: str | None = None
+        self._answering = ""
+        """The controller that answered a question last."""
+        self._sessions: list[Once] = []
+        """The last command of each session in which none is under way."""
+
+    async def view(self) -> ClusterView:
+        """The cluster as its controllers publish it, asked now."""
+        return ClusterView.from_json(await self.read("/v1/routes"))
+
+    async def latest(self) -> ClusterView:
+        """The view with every write that was answered before."""
+        return ClusterView.from_json(await self.read(f"/v1/routes{LATEST}"))
+
+    async def shown(self, answer: Mapping[str, Any]) -> None:
+        """Wait until the own view is as new as the answer: what was made can be used at once."""
+        version: int = answer["version"]
+        await self.cluster.watch.wait_for(
+            lambda view: view.version >= version, timeout_ms=self.timeout_ms
+        )
+
+    async def of_master(self, group: GroupName, document: Row) -> Row:
+        """The answer of the master of a broker group; the call may safely be carried out twice."""
+        await self.find_cluster()
+        masters = MasterRequests(self.cluster, timeout_ms=self.timeout_ms)
+        answer, _ = await masters.ask(group, "POST", "/v1/call", document)
+        return answer
+
+    async def of_masters(self, documents: Mapping[GroupName, Row]) -> dict[GroupName, Row]:
+        """Each broker group is asked its own."""
+        names = sorted(documents)
+        answers = await asyncio.gather(*(self.of_master(name, documents[name]) for name in names))
+        return dict(zip(names, answers, strict=True))
+
+    async def ask(self, address: str, path: str) -> dict[str, Any] | None:
+        try:
+            return await self.cluster.http.get(address, path, timeout_ms=_STATUS_TIMEOUT_MS)
+        except PacelineError:
+            return None  # a broker that does not answer is part of the picture
+
+    async def find_cluster(self) -> None:
+        """PeerError when no bootstrap address answers in time."""
+        self.cluster.start()
+        await self.cluster.watch.wait_for(lambda view: True, timeout_ms=self.timeout_ms)
+
+    def controllers(self) -> list[str]:
+        view = self.cluster.view
+        assert view is not None
+        return list(view.controllers)
+
+    async def read(self, path: str) -> dict[str, Any]:
+        """A GET from the first controller that answers; what is linearizable waits for a leader."""
+        backoff = Backoff(self.cluster.random, first_ms=50)
+        last: PacelineError | None = None
+        await self.find_cluster()
+        try:
+            async with asyncio.timeout(self.timeout_ms / 1000):
+                while True:
+                    # Who answered last is asked first: another one may cost a timeout each time.
+                    for address in sorted(self.controllers(), key=self._answering.__ne__):
+                        try:
+                            answer = await self.cluster.http.get(
+                                address, path, timeout_ms=_REQUEST_TIMEOUT_MS
+                            )
+                        except _READ_ELSEWHERE as error:
+                            last = error
+                        else:
+                            self._answering = address
+                            return answer
+                    await pause(backoff.next_ms())
+        except TimeoutError:
+            raise self._gave_up(last) from last
+
+    async def once(
+        self, method: str, path: str, document: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """A write that happens once, however often and wherever it is asked for (R38).
+
+        OutcomeUnknownError if an attempt may have done it and the controllers know no more.
+        """
+        while True:
+            command = await self._next_command()
+            try:
+                answer = await self.write(method, path, document, once=command)
+            except PacelineError as error:
+                was_idle = command.sequence > 1
+                if was_idle and error.details.get("reason") in NOT_ADMITTED:
+                    continue  # it was unused for long and has expired: certainly nothing was done
+                if error.is_definite:
+                    self._sessions.append(command)
+                raise
+            self._sessions.append(command)
+            return answer
+
+    async def _next_command(self) -> Once:
+        """Of a session of this client in which nothing is under way, or of a new one."""
+        if self._sessions:
+            return self._sessions.pop().next()
+        opening = Once(self.cluster.random.token(_SESSION_BYTES).hex(), 0)
+        await self.write("POST", "/v1/sessions", None, once=opening)
+        return opening.next()
+
+    async def write(
+        self,
+        method: str,
+        path: str,
+        document: Mapping[str, Any] | None,
+        *,
+        once: Once | None = None,
+    ) -> dict[str, Any]:
+        """A write at the leader, or relayed to it; repeated, so it must be safe to repeat (R38).
+
+        OutcomeUnknownError if it is refused at last and an earlier try may have done it.
+        """
+        backoff = Backoff(self.cluster.random, first_ms=20)
+        headers = None if once is None else once.headers()
+        last: PacelineError | None = None
+        is_unknown = False
+        turn = 0
+        await self.find_cluster()
+        try:
+            async with asyncio.timeout(self.timeout_ms / 1000):
+                while True:
+                    addresses = self.controllers()
+                    address = self._leader or addresses[turn % len(addresses)]
+                    try:
+                        return await self.cluster.http.send(
+                            method,
+                            address,
+                            path,
+                            document,
+                            headers=headers,
+                            timeout_ms=_REQUEST_TIMEOUT_MS,
+                        )
+                    except NotLeaderError as error:
+                        last = error
+                        named = error.details.get("leader")
+                        self._leader = named if isinstance(named, str) and named else None
+                        if self._leader not in (None, address):
+                            continue  # ask the one it names, at once
+                    except (PeerError, NotYetAvailableError) as error:
+                        last, self._leader = error, None
+                    except (DeadlineError, OutcomeUnknownError) as error:
+                        last, self._leader, is_unknown = error, None, True
+                    except PacelineError as error:
+                        if not is_unknown:
+                            raise
+                        if error.details.get("reason") not in _UNDER_WAY:
+                            raise _repeated(error, once) from error
+                        last = error  # it may be our own earlier try: ask how that ends
+                    turn += 1
+                    await pause(backoff.next_ms())
+        except TimeoutError:
+            raise self._gave_up(last) from last
+
+    def _gave_up(self, last: PacelineError | None) -> PacelineError:
+        why = "no controller answered" if last is None else last.message
+        if isinstance(last, NotLeaderError):
+            why = "no controller leads; a majority of them must run and reach each other"
+        return DeadlineError(f"no result within {self.timeout_ms} ms: {why}")
+
+
+def _repeated(error: PacelineError, once: Once | None) -> PacelineError:
+    """What an error after a try of unknown outcome says of all tries together."""
+    if once is not None and error.details.get("sequence") == once.sequence:
+        return error  # the log has it: so was the first try, and every other, answered
+    return OutcomeUnknownError(f"an earlier try may have done it; the last: {error.message}")
+
+
+def with_given(document: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """And the members that are given."""
+    return {**document, **{key: value for key, value in more.items() if value is not None}}
