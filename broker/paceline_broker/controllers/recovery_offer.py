@@ -1,4 +1,4 @@
-"""What a store holds, told to controllers that do not know its group (R18).
+"""Offers a store to controllers that do not know its group, for recovery (R18).
 
 They have lost their folders, or forgot the group. The store is shown and waits: nothing of it is
 changed, and it serves nobody, until an operator has recovered the group from it or from another.

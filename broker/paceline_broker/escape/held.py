@@ -1,4 +1,4 @@
-"""Pure: messages that another group refused for what they are, in order of when they go again.
+"""Pure: messages that another group has refused, in order of their next attempt.
 
 Sources alone, as there may be very many of them: as many as there are messages that wait. Who is
 looked at in one turn is who is due, and no more than there is room for.

@@ -1,4 +1,4 @@
-"""Telling the next master what was sent elsewhere, so that it does not deliver it again (R36).
+"""Reports to the next master what was sent elsewhere, so that it does not deliver it again (R36).
 
 It may be told twice or late, by this start or another one: what waits no more is not touched. The
 master waits a moment for it (`wait.py`), so this is the first thing that a broker does that acted.

@@ -1,4 +1,4 @@
-"""What a broker does about damage of its log: find it, serve none of it, have it mended (R24).
+"""Damage of the log: it is found, served to nobody, and repaired from other members (R24).
 
 Owned by the role. While the log is damaged this replica acknowledges nothing (its client is
 stopped), reports itself unhealthy, so it is not elected, and does not lead; a master hands over

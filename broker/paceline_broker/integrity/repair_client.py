@@ -1,4 +1,4 @@
-"""The asking side of a repair: one connection to a member that has what is damaged here (R24)."""
+"""The client side of a repair: one connection to a member that has what is damaged here (R24)."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The giving side of a repair: one connection of a replica whose log is damaged (R24).
+"""The server side of a repair: one connection of a replica whose log is damaged (R24).
 
 Any member gives, not only the master: with two damaged members and no master each may be the
 other's only help. What it gives lies below its own confirm, outside of damage of its own, and is

@@ -1,4 +1,4 @@
-"""Giving up what a damaged log cannot show any more, by order of an operator (R9, R16, R24).
+"""Discards damaged records of a log, by order of an operator (R9, R16, R24).
 
 The last resort of a broker that is alone with its damage: nobody has the bytes, so nobody mends
 them, and a damaged broker does not lead. What is given up was acknowledged, perhaps: so the store

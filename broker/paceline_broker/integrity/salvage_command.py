@@ -1,6 +1,7 @@
-"""`paceline log check|give-up`: the log of a stopped broker; its damage given up, as a last resort.
+"""`paceline log check|give-up`: checks the log of a stopped broker, and discards its damage.
 
-Works on the data folder, without a cluster; the folder's lock keeps it away from a running broker.
+To discard is the last resort. It works on the data folder, without a cluster; the folder's lock
+keeps it away from a running broker.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What a log does when it is opened: verify its end, tell a tear from damage, cut only a tear.
+"""Recovery of the log when it is opened: verify its end, cut a torn write, report damage.
 
 The checkpoint names a position below which everything was durable (`flushed`). The walk begins a
 margin before it and checks every batch (walk.py). Where it stops decides (R23):

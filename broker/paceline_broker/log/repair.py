@@ -1,4 +1,4 @@
-"""Mending a damaged stretch of the log, file by file, from bytes that a peer vouches for (R24).
+"""Repairs a damaged range of the log, file by file, with verified bytes of a peer (R24).
 
 The stretch [position, mark) was durable once and is not what was written. The mender walks over it:
 a batch that is intact here stays, any other is replaced by the same bytes of the log's history as a

@@ -1,4 +1,4 @@
-"""What the log hands to those who carry its bytes on: to the disk, and to replicas."""
+"""Tickets of flushes: which bytes go to the disk together, and what is durable after it."""
 
 from dataclasses import dataclass
 from typing import NamedTuple

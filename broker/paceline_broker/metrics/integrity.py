@@ -1,4 +1,4 @@
-"""The metrics of the log's health: damage, what was mended, how far the scrubber is (R23, R24)."""
+"""Metrics of the log's integrity: damage, repairs, progress of the scrubber (R23, R24)."""
 
 from paceline.platform.telemetry import Metrics
 from paceline_broker.integrity.repair import LogRepairer

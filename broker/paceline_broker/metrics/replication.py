@@ -1,4 +1,4 @@
-"""What a broker's replication shows to Prometheus, read at each scrape from the role's status.
+"""Metrics of replication, read at each scrape from the role's status.
 
 Of the replicas only a master tells: theirs would be counted twice. Dead ones stay in it.
 """

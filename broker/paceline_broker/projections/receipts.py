@@ -1,4 +1,4 @@
-"""Pure: what simple consumers have been given and have not acknowledged (POP; R28, R29, R34).
+"""Pure: receipts of simple consumers (POP): messages given and not acknowledged (R28, R29, R34).
 
 Per (consumer group, queue): the next offset that nobody was ever given, and each message in flight
 with the grant it is out under. What is below `next` and not in flight is done. The lowest offset

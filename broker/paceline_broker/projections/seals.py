@@ -1,4 +1,4 @@
-"""Pure: queues of static topics that are sealed: they take no message any more, in no way.
+"""Pure: sealed queues of static topics: they take no more messages.
 
 The record of the seal says only which queues; where each ended is the state at that place of the
 log (R29), so every replica knows the same end, and a later master reports what an earlier one

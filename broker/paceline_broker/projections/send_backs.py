@@ -1,4 +1,4 @@
-"""Pure: which records were sent back, buried or resent, and what was made of them (R28, R34).
+"""Pure: which messages were sent back, became dead letters or were resent (R28, R34).
 
 A derived batch with such a cause names the records it was made from, and the fold notes the pair:
 (topic it was made for, source) -> the record made. So a source is made into a record of a retry,

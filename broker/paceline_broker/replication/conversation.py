@@ -1,4 +1,4 @@
-"""The asking side of a connection for a repair or an escape: messages in turn, each in its time."""
+"""The client side of a repair or escape connection: one message at a time, each with a deadline."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -123,7 +123,7 @@ class Refused:
     detail: str
 
 
-def parting_point(
+def divergence_point(
     *,
     here: EpochTable,
     here_start: PhysicalOffset,

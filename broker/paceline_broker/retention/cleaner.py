@@ -263,7 +263,7 @@ class Cleaner:
         return 100 if writer.is_member_full else self.used_ratio
 
     def _append(self, writer: Mastership, kind: Kind, document: dict[str, Any]) -> bool:
-        """False: the disk took it not, which ends the mastership (R22)."""
+        """False: the disk refused it, which ends the mastership (R22)."""
         log_time_ms = writer.appender.log_time_ms()
         try:
             writer.appender.record(kind, document, store_unix_ms=log_time_ms)

@@ -1,12 +1,11 @@
-"""Why a store stays out of its group, and when it may come back without an operator (R5, R16).
+"""Excluded stores: why a store may neither lead nor follow, and when that ends (R5, R16).
 
-Three things stop a replica although its disk is well: what it knows as confirmed is not in the log
-of its master (R16), it was master and a replica has confirmed what it lacks (LOSSY), or its log
-begins above 0 and no checkpoint is intact (R14). Such a store may hold the only copy of something:
-as a member it stands still until an operator has looked. Once the controllers have committed a set
-without it, and a master of its epoch is there, nothing that counts depends on it: then it follows
-again, and where its log is no part of the master's it sets its data aside first. A failed disk
-(R22) never comes back by itself.
+A store is excluded, although its disk works, for one of three reasons: its master's log lacks what
+it knows as confirmed (R16); it was master and a replica has confirmed what it lacks (LOSSY); or its
+log begins above 0 and no checkpoint is intact (R14). Such a store may hold the only copy of
+something: as long as it is a member, an operator has to look. Once the controllers have committed a
+set without it, and its epoch has a master, nothing depends on it. Then it follows again; where its
+log is no part of the master's, it sets its data aside first. A failed disk (R22) stays out.
 """
 
 import logging
@@ -20,7 +19,7 @@ log = logging.getLogger("paceline.role")
 
 
 class WayBack(Enum):
-    """What ends a standstill."""
+    """What ends an exclusion."""
 
     OPERATOR = auto()
     FOLLOW = auto()
@@ -30,7 +29,7 @@ class WayBack(Enum):
 
 
 class Exclusion:
-    """Owned by the role. `reason` is None while nothing stands still."""
+    """Owned by the role. `reason` is None while the store is not excluded."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

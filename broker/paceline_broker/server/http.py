@@ -1,4 +1,4 @@
-"""The HTTP door of a broker: resources of DESIGN 8 on the use-cases, and the way into streams.
+"""The HTTP endpoint of a broker: resources (DESIGN 8), and the upgrade to streams.
 
 Handlers check what HTTP adds (content types, sizes, query parameters), call a use-case and write
 its answer; errors become problem documents in one middleware. Nothing of the request is repeated in

@@ -1,4 +1,4 @@
-"""Reading what a request of the HTTP door carries, with its limits, and writing JSON answers."""
+"""Reads HTTP requests with their limits, and writes JSON answers."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The stream door: multiplexed binary frames on an upgraded connection (docs/protocol/stream.md).
+"""Streams: multiplexed binary frames on an upgraded connection (docs/protocol/stream.md).
 
 A small frame is copied once out of the receive buffer, which all connections share (what is left
 of a read is copied before the next one begins); a large one is received straight into a buffer of

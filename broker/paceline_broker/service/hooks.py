@@ -93,7 +93,7 @@ class Hooks:
 
 
 class RequestWatch:
-    """Tells the watchers of a broker; used by its doors."""
+    """Tells the watchers of a broker; used by its endpoints."""
 
     def __init__(self, hooks: Hooks, clock: Clock) -> None:
         self._hooks = hooks

@@ -1,4 +1,4 @@
-"""Messages as JSON values: the convenient door, turned into record batches at the edge.
+"""Messages as JSON values, turned into record batches at the edge.
 
 Sending encodes one batch per queue and goes the way of all batches (DESIGN 1, idea 2). What is
 sent in one request to several queues is appended in one step but is no transaction: each message

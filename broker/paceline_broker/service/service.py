@@ -1,4 +1,4 @@
-"""All use-cases of one broker, wired to its role: what the doors (HTTP, streams) are given."""
+"""All use-cases of one broker, wired to its role: what the endpoints (HTTP, streams) call."""
 
 from collections.abc import Callable, Hashable
 

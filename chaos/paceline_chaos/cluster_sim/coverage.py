@@ -21,7 +21,7 @@ COVERAGE: Mapping[str, str] = {
     "elections_unclean": "... by order, with the loss of records (R21)",
     "shrinks": "members that left a sync state set",
     "grows": "members that came back",
-    "truncations": "logs cut at the parting point",
+    "truncations": "logs cut at the divergence point",
     "segments_begun": "files of logs after the first, counted in the end",
     "retentions": "decisions of masters to give up segments (R26)",
     "torn_tails": "logs with a torn or unwhole end after a power loss",

@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 
 def ask(connect: Connect, work: "Callable[[AdminClient], Awaitable[Result]]") -> Result:
-    """What `work` gets from the cluster; its errors leave by the one door."""
+    """What `work` gets from the cluster; its errors are shown in one place."""
 
     async def run() -> Result:
         from paceline.admin.client import AdminClient

@@ -1,4 +1,4 @@
-"""The `paceline` command: its sub-commands by name, and the one door for errors.
+"""The `paceline` command: its sub-commands by name, and the one place where errors are shown.
 
 A sub-command's module is imported only when it is called, so `paceline --help` costs little and
 `paceline topic list` does not load what `up` or a progress bar need. Every error that is not a bug

@@ -1,4 +1,4 @@
-"""Record batches by POST: the same door as a stream for brokers (or proxies) that refuse upgrades.
+"""Record batches by POST: in place of a stream where a broker or proxy refuses upgrades.
 
 One batch per queue is in flight at a time, because parallel POSTs have no order (DESIGN 5).
 """

@@ -1,4 +1,4 @@
-"""The producer's engine: routes, outboxes, lanes, the pump and the sweep.
+"""The producer's engine: routes, queue buffers, broker senders, and the timer that expires batches.
 
 Owned by one `Producer`, on its event loop. The pump runs at most once a loop turn and puts on the
 wire what was placed since; the sweep looks at deadlines while anything is on its way.

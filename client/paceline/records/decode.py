@@ -2,8 +2,8 @@
 
 A `BatchView` copies nothing until a column is asked for, and then passes over that column only.
 Every function here turns any bytes into an answer or CorruptLogError: a column is checked when it
-is read, whether or not a CRC was looked at before. What brokers check at the door, so that what is
-in the log can be read by everybody for ever, is in `checking.py`.
+is read, whether or not a CRC was looked at before. Brokers check batches when they arrive, so that
+what is in the log can be read by everybody for ever: `checking.py`.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""Pure: how many bytes a node holds for those who ask it, over all connections and doors (ADR 18).
+"""Pure: the budget of bytes of a node, over all connections and endpoints (ADR 18).
 
 Counted is what has been allocated or received and is not answered yet, what was decompressed, and
 answers that nobody has taken. What a head announces is not counted, and nothing is allocated for

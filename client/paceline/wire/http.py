@@ -40,7 +40,7 @@ from paceline.wire.stream import (
 
 JSON_BYTES_MAX = 1024 * 1024
 """Limit of a JSON body. 1 MiB of the worst JSON (only brackets) takes orjson 30 ms of the event
-loop; larger messages go by the batch door or a stream."""
+loop; larger messages go as batches or over a stream."""
 PULL_MESSAGES_MAX = 10_000
 PULL_BYTES_MAX = 16 * 1024 * 1024
 PULL_WAIT_MS_MAX = 300_000

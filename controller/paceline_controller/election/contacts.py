@@ -1,4 +1,4 @@
-"""Pure: what a controller has heard of each replica: sessions, heartbeats, probes.
+"""Pure: the health of each replica, from its sessions, heartbeats and probes.
 
 All controllers keep this, not only the leader: brokers send heartbeats to every one, so a new
 leader knows the cluster the moment it leads. Times are the process's monotonic milliseconds.

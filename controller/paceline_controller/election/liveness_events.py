@@ -1,4 +1,4 @@
-"""Pure: what `Liveness` is told, and what it answers."""
+"""Pure: events of `Liveness`, and what it wants done."""
 
 from dataclasses import dataclass, field
 from typing import TypeAlias

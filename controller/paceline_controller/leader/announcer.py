@@ -1,4 +1,4 @@
-"""Shell: the leader writes down where the controllers of a new generation listen.
+"""Shell: the leader records the addresses of the controllers of a new generation.
 
 The member list is Raft's; views carry the client addresses, so that brokers and clients find
 controllers they were never configured with. Owned by the event loop.

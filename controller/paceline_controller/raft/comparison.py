@@ -1,4 +1,4 @@
-"""Tells the other controllers what this machine looks like, and compares (INV-10).
+"""Compares digests of the state machine with the other controllers (INV-10).
 
 Owner: the event loop of one `RaftQuorum`. Whoever differs from most voters stops for good; those
 others go on, and say so.

@@ -1,4 +1,4 @@
-"""Who may campaign and who may be voted for: pre-vote, stickiness, the amnesia gate.
+"""Rules of elections: pre-vote, stickiness, and the amnesia gate.
 
 The library has no pre-vote: a node that was cut off comes back with a high term and deposes a
 healthy leader. Here a node asks first (`pre_vote`), and raises its term only when a majority would

@@ -1,4 +1,4 @@
-"""Leadership handed over on purpose: at a stop, or because an operator asked.
+"""Transfers of leadership: when a controller stops, or an operator asks.
 
 While it lasts this leader takes no proposals (a definite refusal), so the target catches up in a
 round trip. It ends with another leader, or the leader goes on as before.

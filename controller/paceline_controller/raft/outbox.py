@@ -1,4 +1,4 @@
-"""Messages on their way out of one Raft node, in order behind the journal's sync (F3).
+"""Outgoing messages of one Raft node, held until the journal is synced (F3).
 
 A message leaves when every change made before it is durable. What promises nothing that is not on
 the disk does not wait, else a slow sync would look like a dead node: pre-votes and their answers,

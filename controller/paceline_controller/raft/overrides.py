@@ -1,4 +1,4 @@
-"""What the library gets wrong and how each point is put right, by private name.
+"""Corrections of PySyncObj, by the private names that they replace.
 
 `make_node_class` mixes `SafeNode` into the library's SyncObj. The names with `_SyncObj__` are the
 library's own private ones; they hold for version 0.3.17 only (`library.py` checks). Each fault is

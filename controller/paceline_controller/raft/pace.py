@@ -1,4 +1,4 @@
-"""Pure: how long a node of the quorum waits for another, by what signs of life took lately.
+"""Pure: election timeouts, adapted to how long signs of life took lately.
 
 On a busy machine heartbeats come late without anybody being dead. The longest gap between two signs
 of life within `pace_window_ms` says how late: nobody is missed before three such gaps have passed.

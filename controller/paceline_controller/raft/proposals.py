@@ -1,4 +1,4 @@
-"""Proposals of this node that wait for their entry to be applied here.
+"""Pending proposals of this node, until their entries are applied here.
 
 A proposal has an id of its own inside the entry: whoever applies the entry answers it, so an answer
 never comes from a callback of the library. Owner: the event loop of one `RaftQuorum`.

@@ -1,4 +1,4 @@
-"""What a node says about itself and the others; reads the core, changes nothing."""
+"""Status of a node, for operators; reads the core and changes nothing."""
 
 from collections.abc import Callable, Mapping
 

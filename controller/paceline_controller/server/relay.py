@@ -1,4 +1,4 @@
-"""Shell: what only a leader can answer goes on to it from a controller that follows, once.
+"""Shell: a follower relays to the leader what only the leader can answer, once.
 
 That is writes, and reads with `linearizable=true`. The answer is the leader's, as it is. What was
 relayed is never relayed again: nobody may send it in circles while leadership moves. What cannot be

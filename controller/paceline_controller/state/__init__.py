@@ -1,4 +1,4 @@
-"""Pure: the controllers' replicated state. `Machine` is the door."""
+"""Pure: the controllers' replicated state; `Machine` applies commands to it."""
 
 from paceline_controller.state.machine import Machine
 

@@ -1,4 +1,4 @@
-"""Pure: what applying a command says."""
+"""Pure: results of commands."""
 
 from typing import Any
 

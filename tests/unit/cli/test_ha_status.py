@@ -107,7 +107,7 @@ def test_what_replicas_say_of_their_logs_is_shown(
     assert capsys.readouterr().out.splitlines()[-4:] == [
         "  replica 2: its log is damaged from 1,000 to 2,000, and to be mended by another member:"
         " a CRC is wrong",
-        "  replica 2 stands still: LOSSY",
+        "  replica 2 is excluded: LOSSY",
         "  replica 2: 2 repairs since its start, 3,000 bytes",
         "  replica 2: 4 files with 5,000 replaced bytes in quarantine/",
     ]

@@ -98,7 +98,7 @@ def _sizes(group: Group, *, last: int) -> int:
 
 
 async def test_a_replica_goes_on_where_it_was_when_the_master_changes_in_the_middle() -> None:
-    """What it has below the parting point stays: another master sends the rest, not all."""
+    """What it has below the divergence point stays: another master sends the rest, not all."""
     random = SeededRandom("middle")
     settings = TermSettings(tick_ms=20, heartbeat_ms=40, window_bytes=4096)
     async with Group() as first, Group() as second:

@@ -25,7 +25,7 @@ from paceline.platform.runtime import SeededRandom
 from paceline.types import PhysicalOffset
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log.epochs import EpochTable
-from paceline_broker.replication.handshake import parting_point
+from paceline_broker.replication.handshake import divergence_point
 
 Part = tuple[int, Sequence[bytes]]
 BIG = b"x" * (SEGMENT_BYTES // 3)
@@ -163,7 +163,7 @@ def test_both_sides_find_the_same_parting_point(row: Row) -> None:
     _write(here, row.master)
     _write(there, row.returning)
 
-    point = parting_point(
+    point = divergence_point(
         here=here.epochs,
         here_start=here.start,
         here_end=here.end,
@@ -171,7 +171,7 @@ def test_both_sides_find_the_same_parting_point(row: Row) -> None:
         there_start=there.start,
         there_end=there.end,
     )
-    mirrored = parting_point(
+    mirrored = divergence_point(
         here=there.epochs,
         here_start=there.start,
         here_end=there.end,
@@ -185,7 +185,7 @@ def test_both_sides_find_the_same_parting_point(row: Row) -> None:
 
 def test_a_log_above_0_without_a_common_epoch_parts_nowhere() -> None:
     """R5."""
-    point = parting_point(
+    point = divergence_point(
         here=EpochTable.of([(2, 0)]),
         here_start=PhysicalOffset(4096),
         here_end=PhysicalOffset(9000),

@@ -1,4 +1,4 @@
-"""Sending the log to replicas that are behind, no faster than the acknowledgements bear.
+"""Sends the log to replicas that are behind, at a rate that does not delay acknowledgements.
 
 A replica is *far* once more than a window separates it from the end, until it is there: only then
 its pieces keep to the pace (catch_up_pace.py). Who is behind for a moment gets them at once.

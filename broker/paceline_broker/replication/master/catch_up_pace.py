@@ -1,4 +1,4 @@
-"""Pure: how fast replicas that are behind may be sent the log, so that acknowledgements bear it.
+"""Pure: the rate of catching up, limited so that acknowledgements are not delayed.
 
 Whoever catches up costs the master's loop, the network and, where machines are shared, a disk. What
 that does to acknowledgements is measured: how long appended bytes wait for confirm. While nobody

@@ -1,4 +1,4 @@
-"""Pure: what the master's side of replication is told, and what it answers.
+"""Pure: events of the master's replication machine, and what it wants done.
 
 The events of the path of every batch are NamedTuples: they cost a third of a dataclass. Positions
 are physical offsets, ends are exclusive, durations are milliseconds of the process's running time.

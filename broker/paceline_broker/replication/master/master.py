@@ -35,12 +35,18 @@ from paceline_broker.replication.master.events import (
 from paceline_broker.replication.master.facts import MasterFacts
 from paceline_broker.replication.master.join_gate import Approach, may_join, near_ones
 from paceline_broker.replication.master.lag import Paces
-from paceline_broker.replication.master.peer import Peer, outdated, parting, refusal_of, why_lossy
+from paceline_broker.replication.master.peer import (
+    Peer,
+    divergence_of,
+    outdated,
+    refusal_of,
+    why_lossy,
+)
 from paceline_broker.replication.master.relaxed_acks import EarlyAnswers
 
 
 class MasterReplication:
-    """Mastership of one (group, epoch, incarnation). `step` is the only door that changes it."""
+    """Mastership of one (group, epoch, incarnation). Only `step` changes it."""
 
     def __init__(
         self,
@@ -146,7 +152,7 @@ class MasterReplication:
         self._round_sent = self._round_wanted
         return self._round_sent
 
-    # -- the door
+    # -- step
 
     def step(self, event: MasterEvent) -> MasterReady:
         """Take one event; what is to be done is in the answer, nothing else happens."""
@@ -198,7 +204,7 @@ class MasterReplication:
         if lossy is not None and not self._is_unclean:
             return self._fence(lossy, is_lossy=True)
         refused = refusal_of(introduction, self.replica_id, self.epoch, self._replicas)
-        truncate_to = parting(event, end=self._end)
+        truncate_to = divergence_of(event, end=self._end)
         installs = truncate_to is None or truncate_to < start  # R14
         if refused is None and installs and replica in self._set:  # R5
             refused = Refused(code="NO_COMMON_EPOCH", detail=f"the log here begins at {start}")

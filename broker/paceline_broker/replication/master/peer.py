@@ -9,7 +9,7 @@ from paceline_broker.replication.handshake import (
     ConnectionId,
     Introduction,
     Refused,
-    parting_point,
+    divergence_point,
 )
 from paceline_broker.replication.master.events import ReplicaAcked, ReplicaIntroduced
 
@@ -76,10 +76,10 @@ def refusal_of(
     return None
 
 
-def parting(event: ReplicaIntroduced, *, end: PhysicalOffset) -> PhysicalOffset | None:
+def divergence_of(event: ReplicaIntroduced, *, end: PhysicalOffset) -> PhysicalOffset | None:
     """Where the two logs part; None if they have no epoch in common. `end`: of the log here."""
     _, introduction, start, epochs = event
-    return parting_point(
+    return divergence_point(
         here=epochs,
         here_start=start,
         here_end=end,
@@ -99,15 +99,15 @@ def why_lossy(
     """Why a master of this log lacks what was confirmed, as an old copy does (R16), or None.
 
     An old copy that was elected appends, and soon is as long as what it lacks. But a member that
-    confirmed what follows the parting point has acknowledged nothing of this epoch, and without it
-    nothing here was confirmed; unless more was confirmed here too, in epochs before: which of the
-    two is right a person decides, and the replica stops by itself.
+    confirmed what follows the divergence point has acknowledged nothing of this epoch, and without
+    it nothing here was confirmed; unless more was confirmed here too, in epochs before: which of
+    the two is right a person decides, and the replica stops by itself.
     """
     introduction = event.introduction
     said = f"LOSSY: replica {introduction.replica_id} has confirmed {introduction.confirm}, "
     if introduction.confirm > end:
         return said + f"the log here ends at {end}"
-    point = parting(event, end=end)
+    point = divergence_of(event, end=end)
     is_lacking = point is not None and confirm <= point < introduction.confirm
     if is_lacking and introduction.replica_id in members:
         return said + f"the log here is another from {point} on"

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias, assert_never
 
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.replication.frames import Acknowledgement
-from paceline_broker.replication.handshake import Install, Introduction, Welcome, parting_point
+from paceline_broker.replication.handshake import Install, Introduction, Welcome, divergence_point
 
 
 class Welcomed(NamedTuple):
@@ -100,7 +100,7 @@ APPEND = ReplicaReady(append=True)
 
 
 class ReplicaReplication:
-    """One connection to the master of one epoch. `step` is the only door that changes it."""
+    """One connection to the master of one epoch. Only `step` changes it."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class ReplicaReplication:
         if welcome.epoch != self.epoch:
             return ReplicaReady(close=f"a welcome of epoch {welcome.epoch}, not {self.epoch}")
         own = self._introduction
-        expected = parting_point(
+        expected = divergence_point(
             here=own.epochs,
             here_start=own.start,
             here_end=own.end,

@@ -26,7 +26,7 @@ PINS_MAX = 1000
 
 
 class PinCalls:
-    """What the door asks for."""
+    """The requests about pins of one broker."""
 
     def __init__(self, ledger: Ledger, routes: Routes) -> None:
         self._ledger = ledger

@@ -1,7 +1,8 @@
 """Calls of simple consumers: receive, ack, invisible, end_receive (docs/protocol/stream.md).
 
 `receive` answers with ranges of offsets and what a handle is made of; a client of the stream makes
-the handles itself and fetches the messages as any others. `Received.messages` is for the JSON door.
+the handles itself and fetches the messages as any others. Over HTTP the messages come in the answer
+(server/http_receipts.py).
 """
 
 from collections.abc import Hashable, Iterable, Sequence

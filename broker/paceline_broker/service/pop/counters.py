@@ -1,4 +1,4 @@
-"""What the desk of receipts counts since the process started, for metrics."""
+"""Counts of receives and receipts since the process started, for metrics."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -71,7 +71,7 @@ class PopGrant:
 
 
 class Turn(Protocol):
-    """Of the desk: what to decide on, and the record that is being made."""
+    """What to decide on, and the record that is being made."""
 
     @property
     def projections(self) -> Projections: ...

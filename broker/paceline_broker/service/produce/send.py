@@ -1,4 +1,4 @@
-"""Sending: a record batch from the door to the log, and its answer when confirm has passed.
+"""Sending: a record batch from an endpoint to the log, and its answer once confirm has passed it.
 
 The hot path of the broker, so it is one synchronous step per batch without a task or a future:
 check, look up, may we append (R8, R27), is it a duplicate (R31), stamp, append, fold, wait. A batch
@@ -482,7 +482,7 @@ def _duplicate_answer(
 
 
 class FutureSink:
-    """A sink of one request whose asker awaits: the HTTP doors use it."""
+    """A sink of one request whose asker awaits: the HTTP endpoint uses it."""
 
     def __init__(self) -> None:
         self.answer: asyncio.Future[ProduceAnswer] = asyncio.get_running_loop().create_future()

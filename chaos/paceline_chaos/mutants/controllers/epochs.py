@@ -49,15 +49,15 @@ def _rounds_not_waited_for() -> list[Patch]:
     return [(MasterReplication, "_on_round_requested", on_round_requested)]
 
 
-def _parting_by_length() -> list[Patch]:
+def _divergence_by_length() -> list[Patch]:
     """A replica is cut at the shorter end, whatever epochs wrote it."""
 
-    def parting_point(*, here_end: int, there_end: int, **_: Any) -> PhysicalOffset:
+    def divergence_point(*, here_end: int, there_end: int, **_: Any) -> PhysicalOffset:
         return PhysicalOffset(min(here_end, there_end))
 
     return [
-        (peer_module, "parting_point", parting_point),
-        (replica_module, "parting_point", parting_point),
+        (peer_module, "divergence_point", divergence_point),
+        (replica_module, "divergence_point", divergence_point),
     ]
 
 
@@ -249,7 +249,7 @@ EPOCHS = (
         rule="R5",
         meaning="logs part by length",
         caught_by=frozenset({"INV-3", "INV-4", "INV-12"}),
-        patches=_parting_by_length,
+        patches=_divergence_by_length,
     ),
     Mutant(
         rule="R15",

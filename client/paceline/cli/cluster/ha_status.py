@@ -197,7 +197,7 @@ def _show_care(group: Status) -> None:
                 f" to be mended by another member: {damage['reason']}"
             )
         if row["stopped"] is not None:
-            click.echo(f"{name} stands still: {row['stopped']}")
+            click.echo(f"{name} is excluded: {row['stopped']}")
         if row["repairs"]:
             click.echo(
                 f"{name}: {row['repairs']} repairs since its start, {row['repaired_bytes']:,} bytes"

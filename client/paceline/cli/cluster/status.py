@@ -218,7 +218,7 @@ def _show_group(group: Status) -> None:
         if row["damage"] is not None:
             click.echo(f"replica {row['replica_id']}: {row['damage']['reason']}")
         if row["stopped"] is not None:
-            click.echo(f"replica {row['replica_id']} stands still: {row['stopped']}")
+            click.echo(f"replica {row['replica_id']} is excluded: {row['stopped']}")
 
 
 def _trouble(document: Status) -> str:
