@@ -169,10 +169,9 @@ def _first_commit_anyway() -> list[Patch]:
     commit_rows = GroupOffsets._commit_rows
 
     async def without(offsets: GroupOffsets, group: Any, queues: Any, rows: Any) -> Any:
-        unnamed = [
-            {name: row[name] for name in row if name != "generation" or row[name]} for row in rows
-        ]
-        return await commit_rows(offsets, group, queues, unnamed)
+        for row in rows:
+            row.generation = row.generation or None
+        return await commit_rows(offsets, group, queues, rows)
 
     return [(GroupOffsets, "_commit_rows", without)]
 

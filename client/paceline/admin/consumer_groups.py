@@ -4,13 +4,15 @@ Offsets belong to the broker group that has the queue: its master is asked, and 
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, cast
 
 from paceline.admin.requests import AdminRequests
 from paceline.consumer.group.membership import coordinating_group
 from paceline.consumer.queues.segments import not_begun
 from paceline.errors import BadRequestError, GroupNotFoundError, TopicNotFoundError
 from paceline.types import ConsumerGroupName, GroupName, QueueId, TopicName
+from paceline.wire.calls import groups as group_calls
+from paceline.wire.calls import offsets as wire
 from paceline.wire.cluster import ClusterView, TopicView
 from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.names import check_group_name, check_name
@@ -84,23 +86,25 @@ class ConsumerGroups:
         `before` (None: never committed), `offset`, `generation`. TopicNotFoundError;
         GroupNotFoundError: the group is not on record, has committed nothing and has no members.
         """
-        target = {"to": to, "offset": offset, "unix_ms": unix_ms}
-        fields = {name: value for name, value in target.items() if value is not None}
-        if len(fields) != 1:
+        if [to, offset, unix_ms].count(None) != 2:
             raise BadRequestError("name one of to, offset, unix_ms", field="to")
-        document = {"group": check_name(consumer_group, "group"), **fields, "new": True}
+        if to not in {None, "first", "last"}:
+            raise BadRequestError(f'to must be "first" or "last", not {to!r}', field="to")
+        group = check_name(consumer_group, "group")
         await self._check_known(consumer_group)
-        return await self._move("reset", topic, {**document, "back_only": back_only})
+        request = wire.Reset(group=group, topic=topic, back_only=back_only, new=True)
+        request.to = cast(Literal["first", "last"] | None, to)
+        request.offset, request.unix_ms = offset, unix_ms
+        return await self._move(request)
 
     async def clone_offsets(self, consumer_group: str, topic: str, *, source: str) -> list[Row]:
         """Give a consumer group, which may be new, the offsets that `source` has on a topic.
 
         Rows and errors as of a reset.
         """
-        names = {"group": check_name(consumer_group, "group")}
-        names["source"] = check_name(source, "source")
+        group, of = check_name(consumer_group, "group"), check_name(source, "source")
         await self._check_known(source)
-        return await self._move("clone_offsets", topic, names)
+        return await self._move(wire.CloneOffsets(group=group, source=of, topic=topic))
 
     async def lag(self, consumer_group: str) -> list[Row]:
         """Where a group stands on each queue that it has committed.
@@ -111,7 +115,7 @@ class ConsumerGroups:
         GroupNotFoundError as of a reset.
         """
         view = await self._requests.view()
-        document = {"call": "lag", "group": check_name(consumer_group, "group")}
+        document = wire.Lag(group=check_name(consumer_group, "group")).to_json()
         answers = await self._requests.of_masters(dict.fromkeys(view.groups, document))
         if not any(answer["queues"] for answer in answers.values()):
             await self._check_known(consumer_group)
@@ -144,7 +148,7 @@ class ConsumerGroups:
         """As `members`, and nothing of a group that nobody knows."""
         view = await self._requests.view()
         coordinator = coordinating_group(check_name(consumer_group, "group"), view.groups)
-        document = {"call": "members", "group": consumer_group}
+        document = group_calls.Members(group=consumer_group).to_json()
         return await self._requests.of_master(coordinator, document)
 
     async def _check_known(self, consumer_group: str) -> None:
@@ -153,7 +157,7 @@ class ConsumerGroups:
         view = await self._requests.view()
         if ConsumerGroupName(consumer_group) in view.consumer_groups:
             return
-        document = {"call": "offsets", "group": consumer_group}
+        document = wire.Offsets(group=consumer_group).to_json()
         answers = await self._requests.of_masters(dict.fromkeys(view.groups, document))
         if any(answer["offsets"] for answer in answers.values()):
             return
@@ -165,17 +169,19 @@ class ConsumerGroups:
             group=consumer_group,
         )
 
-    async def _move(self, call: str, topic: str, fields: Row) -> list[Row]:
+    async def _move(self, request: wire.Reset | wire.CloneOffsets) -> list[Row]:
+        topic = request.topic
         view = (await self._requests.view()).topics.get(TopicName(topic))
         if view is None:
             raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic)
-        if view.is_static and "offset" in fields:
+        has_offset = isinstance(request, wire.Reset) and request.offset is not None
+        if view.is_static and has_offset:
             raise BadRequestError(
                 f"topic {topic} is static: an offset means another place in each segment; reset to"
                 " first, last or a time",
                 field="offset",
             )
-        document = {"call": call, "topic": topic, **fields}
+        document = request.to_json()
         rows: list[Row] = []
         for step in _steps(view):
             answers = await self._requests.of_masters(

@@ -6,7 +6,7 @@ moves it to the end, and retention deletes the messages when their time has come
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from paceline.admin.requests import AdminRequests
 from paceline.consumer.pull import PullConsumer
@@ -22,6 +22,7 @@ from paceline.net.group_links import GroupLinks
 from paceline.net.master_http import check_broker_group
 from paceline.queues import QueueName
 from paceline.types import GroupName, QueueId, TopicName
+from paceline.wire.calls import messages as wire
 from paceline.wire.names import check_group_name, dlq_topic
 
 TO_TOPIC, TO_GROUP = "topic", "group"
@@ -129,6 +130,8 @@ class DeadLetters:
         `to` "group": only this consumer group gets them again, with all attempts anew.
         Raises what all letters of a broker group were refused with.
         """
+        if to not in {"topic", "group"}:
+            raise BadRequestError(f'to must be "topic" or "group", not {to!r}', field="to")
         await self._requests.find_cluster()
         await _check_group(self._requests.cluster, group)
         by_group: dict[str, list[DeadLetter]] = {}
@@ -141,17 +144,17 @@ class DeadLetters:
                 await check_broker_group(self._requests.cluster, GroupName(name))
                 for at in range(0, len(mine), _ROWS_MAX):
                     part = mine[at : at + _ROWS_MAX]
-                    document = {
-                        "call": "resend",
-                        "group": group,
-                        "to": to,
-                        "messages": [
-                            {"queue": letter.queue, "offset": letter.offset} for letter in part
+                    request = wire.Resend(
+                        group=group,
+                        to=cast(Literal["topic", "group"], to),
+                        messages=[
+                            wire.ResendRow(queue=letter.queue, offset=letter.offset)
+                            for letter in part
                         ],
-                    }
+                    )
                     answer = await links.call(
                         GroupName(name),
-                        document,
+                        request.to_json(),
                         timeout_ms=self._requests.timeout_ms,
                         attempt_ms=5_000,
                     )

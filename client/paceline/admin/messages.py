@@ -8,6 +8,7 @@ from paceline.admin.requests import AdminRequests
 from paceline.errors import TopicNotFoundError
 from paceline.filters import of_told
 from paceline.types import GroupName, TopicName
+from paceline.wire.calls import messages as wire
 from paceline.wire.message_ids import parse_offset_id
 from paceline.wire.names import check_readable_topic_name
 
@@ -33,7 +34,7 @@ class Messages:
     async def get(self, message_id: str) -> Row:
         """The message of an offset message id. MessageNotFoundError, BadRequestError."""
         group = GroupName(parse_offset_id(message_id).group)
-        answer = await self._requests.of_master(group, {"call": "message", "id": message_id})
+        answer = await self._requests.of_master(group, wire.Message(id=message_id).to_json())
         found: Row = answer["message"]
         return found
 
@@ -50,26 +51,22 @@ class Messages:
         of them; stored in the given time (both ends included). By broker group, queue and offset.
         """
         name = check_readable_topic_name(topic)
-        asked = {
-            "key": key,
-            "unique_key": unique_key,
-            "begin_unix_ms": begin_unix_ms,
-            "end_unix_ms": end_unix_ms,
-        }
-        document: Row = {"call": "search", "topic": name}
-        document |= {field: value for field, value in asked.items() if value is not None}
+        request = wire.Search(topic=name, key=key, unique_key=unique_key)
+        if begin_unix_ms is not None:
+            request.begin_unix_ms = begin_unix_ms
+        if end_unix_ms is not None:
+            request.end_unix_ms = end_unix_ms
         view = (await self._requests.view()).topics.get(TopicName(name))
         if view is None:
             raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic)
         for group in sorted(view.queues):
-            after: str | None = None
+            request.after = None
             while True:
-                more = {} if after is None else {"after": after}
-                answer = await self._requests.of_master(group, {**document, **more})
+                answer = await self._requests.of_master(group, request.to_json())
                 for row in answer["messages"]:
                     yield row
-                after = answer["after"]
-                if after is None:
+                request.after = answer["after"]
+                if request.after is None:
                     break
 
     async def track(self, message_id: str) -> list[Row]:
@@ -79,13 +76,10 @@ class Messages:
         Members of broadcasting groups keep their offsets themselves: they are not seen here.
         """
         message = await self.get(message_id)
-        document = {
-            "call": "track",
-            "topic": message["topic"],
-            "queue": message["queue"],
-            "offset": message["offset"],
-        }
-        answer = await self._requests.of_master(GroupName(message["group"]), document)
+        request = wire.Track(
+            topic=message["topic"], queue=message["queue"], offset=message["offset"]
+        )
+        answer = await self._requests.of_master(GroupName(message["group"]), request.to_json())
         rows: list[Row] = []
         for known in answer["groups"]:
             members = (await self._groups.members_of(known["group"]))["members"]

@@ -84,17 +84,18 @@ def stats(topic: str | None, connect: Connect, as_json: bool) -> None:
 async def _ask(connect: Connect, topic: str | None, count_max: int) -> dict[str, dict[str, Any]]:
     """The answer of each broker group's master."""
     from paceline.net.group_links import GroupLinks
+    from paceline.wire.calls.messages import Delays
 
-    document: dict[str, Any] = {"call": "delays", "max": count_max}
+    request = Delays(max=count_max)
     async with open_cluster(connect) as cluster:
         if topic is not None:
-            document["topic"] = (await find_topic(cluster, topic)).topic
+            request.topic = (await find_topic(cluster, topic)).topic
         view = cluster.view
         assert view is not None
         links = GroupLinks(cluster)
         try:
             return {
-                group: await links.call(group, document, timeout_ms=_TIMEOUT_MS)
+                group: await links.call(group, request.to_json(), timeout_ms=_TIMEOUT_MS)
                 for group in sorted(view.groups)
             }
         finally:

@@ -168,12 +168,13 @@ async def find_or_make_topic(cluster: "Cluster", name: str) -> "TopicView":
     not to (`auto_create_topic_enable`)."""
     from paceline.net.master_http import MasterRequests
     from paceline.queues import master_address
+    from paceline.wire.calls.groups import EnsureTopic
     from paceline.wire.names import check_topic_name
 
     topic, view = check_topic_name(name), cluster.view
     if view is not None and cluster.topic(topic) is None:
         groups = [group for group in sorted(view.groups) if master_address(view, group)]
-        document = {"call": "ensure_topic", "topic": topic}
+        document = EnsureTopic(topic=topic).to_json()
         with suppress(NotFoundError):  # they make none: told below
             for group in groups[:1]:
                 masters = MasterRequests(cluster, timeout_ms=TOPIC_MADE_MS)

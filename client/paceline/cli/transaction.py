@@ -99,13 +99,12 @@ def _end(connect: Connect, transaction_id: str, *, is_commit: bool, as_json: boo
 async def _list(connect: Connect, topic: str | None, limit: int) -> dict[str, dict[str, Any]]:
     """What the master of every broker group has open."""
     from paceline.net.group_links import GroupLinks
+    from paceline.wire.calls.messages import Transactions
 
     async with open_cluster(connect) as cluster:
         assert cluster.view is not None
         links = GroupLinks(cluster)
-        document: dict[str, Any] = {"call": "transactions", "limit": limit}
-        if topic is not None:
-            document["topic"] = topic
+        document = Transactions(limit=limit, topic=topic).to_json()
         try:
             return {
                 str(group): await links.call(group, document, timeout_ms=CALL_TIMEOUT_MS)
@@ -119,13 +118,14 @@ async def _show(connect: Connect, transaction_id: str) -> dict[str, Any]:
     from paceline.net.group_links import GroupLinks
     from paceline.producer.transaction_ends import HANDLE_KIND
     from paceline.types import GroupName
+    from paceline.wire.calls.messages import Transaction
     from paceline.wire.message_ids import parse_handle
 
     group = GroupName(parse_handle(HANDLE_KIND, transaction_id).group)
     async with open_cluster(connect) as cluster:
         links = GroupLinks(cluster)
         try:
-            document = {"call": "transaction", "id": transaction_id}
+            document = Transaction(id=transaction_id).to_json()
             return await links.call(group, document, timeout_ms=CALL_TIMEOUT_MS)
         finally:
             await links.close()

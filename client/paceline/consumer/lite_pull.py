@@ -31,6 +31,7 @@ from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks
 from paceline.queues import QueueKey, QueueName, has_queue
 from paceline.types import QueueOffset
+from paceline.wire.calls.offsets import QueueOf, Times
 from paceline.wire.names import check_name, check_topic_name
 
 
@@ -196,8 +197,8 @@ class LitePullConsumer(Client):
 
     async def offset_for_timestamp(self, queue: QueueName, unix_ms: int) -> QueueOffset:
         """The offset of the first message stored at or after a moment, else the queue's end."""
-        row = {"topic": queue.topic, "queue": queue.queue}
-        document = {"call": "times", "unix_ms": unix_ms, "queues": [row]}
+        row = QueueOf(topic=queue.topic, queue=queue.queue)
+        document = Times(unix_ms=unix_ms, queues=[row]).to_json()
         answer = await self._links.call(
             queue.group, document, timeout_ms=self._settings.close_timeout_ms
         )

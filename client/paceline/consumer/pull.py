@@ -31,6 +31,8 @@ from paceline.net.group_links import GroupLinks
 from paceline.queues import QueueKey, QueueName, queues_of
 from paceline.records.header import BATCH_BYTES_MAX, Kind
 from paceline.types import GroupName, QueueOffset, TopicName
+from paceline.wire.calls import offsets as wire
+from paceline.wire.calls.request import Request
 from paceline.wire.stream import FetchPart
 
 FIRST = "first"
@@ -107,8 +109,8 @@ class PullConsumer(ReadingConsumer):
         """First and end offset of queues, as of now (R4)."""
         found: dict[QueueName, QueueRange] = {}
         for group, names in _by_group(queues).items():
-            rows = [{"topic": name.topic, "queue": name.queue} for name in names]
-            answer = await self._call(group, {"call": "ends", "queues": rows})
+            rows = [wire.QueueOf(topic=name.topic, queue=name.queue) for name in names]
+            answer = await self._call(group, wire.Ends(queues=rows))
             for name, row in zip(names, answer["queues"], strict=True):
                 is_stale = bool(answer.get("maybe_stale"))
                 found[name] = QueueRange(row["start"], row["end"], is_stale)
@@ -242,9 +244,8 @@ class PullConsumer(ReadingConsumer):
         """What a consumer group has committed; None where it never has."""
         found = CommittedOffsets()
         for group, names in _by_group(queues).items():
-            rows = [{"topic": name.topic, "queue": name.queue} for name in names]
-            document = {"call": "offsets", "group": consumer_group, "queues": rows}
-            answer = await self._call(group, document)
+            rows = [wire.QueueOf(topic=name.topic, queue=name.queue) for name in names]
+            answer = await self._call(group, wire.Offsets(group=consumer_group, queues=rows))
             if answer.get("maybe_stale"):
                 found.stale_groups |= {group}
             for name, row in zip(names, answer["offsets"], strict=True):
@@ -269,13 +270,11 @@ class PullConsumer(ReadingConsumer):
             offsets = {item.name: item.position for item in self._assigned.values()}
         for group, names in _by_group(offsets).items():
             rows = [
-                {"topic": name.topic, "queue": name.queue, "offset": offsets[name]}
+                wire.CommitRow(topic=name.topic, queue=name.queue, offset=offsets[name])
                 for name in names
             ]
-            document: dict[str, Any] = {"call": "commit", "group": consumer_group, "offsets": rows}
-            if reset:
-                document["reset"] = True
-            answer = await self._call(group, document)
+            request = wire.Commit(group=consumer_group, offsets=rows, reset=reset)
+            answer = await self._call(group, request)
             if answer.get("acting"):
                 provisional.add(group)
             refused = [row for row in answer["offsets"] if row["code"] is not None]
@@ -460,8 +459,9 @@ class PullConsumer(ReadingConsumer):
             if (topic := self._cluster.topic(name.topic)) is not None
         ]
 
-    async def _call(self, group: GroupName, document: dict[str, Any]) -> dict[str, Any]:
-        return await self._links.call(group, document, timeout_ms=self._settings.call_timeout_ms)
+    async def _call(self, group: GroupName, request: Request[Any]) -> dict[str, Any]:
+        timeout_ms = self._settings.call_timeout_ms
+        return await self._links.call(group, request.to_json(), timeout_ms=timeout_ms)
 
 
 def _by_group(queues: Iterable[QueueName]) -> dict[GroupName, list[QueueName]]:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from paceline.consumer.fetch.batch_reader import BatchReader, Range
 from paceline.consumer.group.membership import MemberInfo
@@ -34,6 +34,7 @@ from paceline.net.cluster import Cluster
 from paceline.net.group_links import PASSING, GroupLinks
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.types import GroupName, TopicName
+from paceline.wire.calls import pop as wire
 from paceline.wire.names import check_name, check_topic_name, retry_topic
 from paceline.wire.receipts import Receipt, format_handle, parse_handle
 
@@ -199,29 +200,29 @@ class SimpleConsumer(Client):
         invisible_ms: int,
         deadline: float,
     ) -> None:
-        document: dict[str, Any] = {
-            "call": "receive",
-            "group": self.group,
-            "client_id": self.client_id,
-            "topics": [self._asked_of(topic) for topic in topics],
-            "max_messages": count,
-            "invisible_ms": invisible_ms,
-            "start": self._settings.start,
-            "order": self._settings.ordered,
-        }
+        request = wire.Receive(
+            group=self.group,
+            client_id=self.client_id,
+            topics=[self._asked_of(topic) for topic in topics],
+            max_messages=count,
+            invisible_ms=invisible_ms,
+            start="last" if self._settings.start == "last" else "first",
+            order=self._settings.ordered,
+        )
         try:
-            asking.messages = await self._ask(asking, document, deadline)
+            asking.messages = await self._ask(asking, request, deadline)
         except PacelineError as error:
             asking.error = error
 
-    def _asked_of(self, topic: TopicName) -> str | dict[str, str]:
+    def _asked_of(self, topic: TopicName) -> str | wire.FilteredTopic:
         wanted = self._filters.get(topic)
         if wanted is None:
             return topic
-        return {"topic": topic, "type": wanted.type, "expression": wanted.expression}
+        type_ = cast(wire.FilterType, wanted.type)
+        return wire.FilteredTopic(topic=topic, type=type_, expression=wanted.expression)
 
     async def _ask(
-        self, asking: _Asking, document: dict[str, Any], deadline: float
+        self, asking: _Asking, request: wire.Receive, deadline: float
     ) -> list[PoppedMessage]:
         """Messages of one broker group, whoever leads it meanwhile; none at the deadline."""
         group = asking.group
@@ -236,12 +237,11 @@ class SimpleConsumer(Client):
                 connection = await link.wait_up(timeout_ms=wait_ms + _SILENCE_MS)
                 wait_ms = min(WAIT_MS_MAX, max(0, int((deadline - loop.time()) * 1000)))
                 asked_at = loop.time()
-                answer = await connection.call(
-                    {**document, "wait_ms": wait_ms}, timeout_ms=wait_ms + _SILENCE_MS
-                )
+                request.wait_ms = wait_ms
+                answer = await connection.call(request.to_json(), timeout_ms=wait_ms + _SILENCE_MS)
                 link.saw_epoch(answer["epoch"])
                 if answer["messages"]:
-                    asking.good_until = asked_at + document["invisible_ms"] / 2000
+                    asking.good_until = asked_at + request.invisible_ms / 2000
                     return await self._read(group, answer, asking.good_until)
             except (TopicNotFoundError, QueueNotFoundError, *PASSING) as error:
                 if isinstance(error, DeadlineError) and link.connection is not None:
@@ -315,7 +315,7 @@ class SimpleConsumer(Client):
 
     def _end_waiting(self, groups: Iterable[GroupName]) -> None:
         """Tell brokers that a receive has ended, so that they give messages to others."""
-        document = {"call": "end_receive", "group": self.group, "client_id": self.client_id}
+        document = wire.EndReceive(group=self.group, client_id=self.client_id).to_json()
         for group in groups:
             connection = self._links.link(group).connection
             if connection is not None:
@@ -402,16 +402,11 @@ class SimpleConsumer(Client):
     async def _change(
         self, group: str, handles: list[str], invisible_ms: int, *, is_unseen: bool = False
     ) -> list[dict[str, Any]]:
-        document: dict[str, Any] = {
-            "call": "invisible",
-            "group": self.group,
-            "handles": handles,
-            "invisible_ms": invisible_ms,
-        }
-        if is_unseen:
-            document["unseen"] = True
+        request = wire.Invisible(
+            group=self.group, handles=handles, invisible_ms=invisible_ms, unseen=is_unseen
+        )
         timeout_ms = self._settings.call_timeout_ms
-        return await receipts_call(self._links, GroupName(group), document, timeout_ms=timeout_ms)
+        return await receipts_call(self._links, GroupName(group), request, timeout_ms=timeout_ms)
 
     def _handed(self, messages: list[PoppedMessage], invisible_ms: int) -> list[PoppedMessage]:
         """The messages, which a receive returns now."""

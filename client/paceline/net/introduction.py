@@ -13,6 +13,7 @@ from paceline.errors import PacelineError
 from paceline.net.cluster import BrokerConnection, Wakeup
 from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.platform.version import VERSION
+from paceline.wire.calls.groups import Client
 from paceline.wire.clients import HEARTBEAT_BROKER_INTERVAL_MS, TOPICS_MAX, Kind
 
 log = logging.getLogger("paceline.client")
@@ -70,7 +71,7 @@ class Introducer:
             if now != told:
                 told = now
                 try:
-                    await connection.call({"call": "client", **now}, timeout_ms=_TIMEOUT_MS)
+                    await connection.call(Client(**now).to_json(), timeout_ms=_TIMEOUT_MS)
                 except PacelineError as error:
                     fields = {"address": connection.address, "error": error.message}
                     log.debug("client_not_told", extra=fields)

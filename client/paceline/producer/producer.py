@@ -49,6 +49,7 @@ from paceline.producer.write_permission import wiped
 from paceline.queues import write_queues_of
 from paceline.records.header import RECORDS_MAX, Kind
 from paceline.types import GroupName, TopicName
+from paceline.wire.calls.messages import Recall
 from paceline.wire.message_ids import RECALL, parse_handle
 from paceline.wire.names import check_topic_name
 
@@ -267,7 +268,7 @@ class Producer(Client):
         if self._calls is None:
             self._cluster.start()
             self._calls = GroupLinks(self._cluster)
-        document = {"call": "recall", "topic": topic, "handle": handle}
+        document = Recall(topic=topic, handle=handle).to_json()
         answer = await self._calls.call(group, document, timeout_ms=timeout_ms)
         message_id: str = answer["message_id"]
         return message_id

@@ -21,6 +21,7 @@ from paceline.net.backoff import Backoff
 from paceline.net.cluster import Cluster
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.queues import master_address
+from paceline.wire.calls.groups import EnsureTopic
 
 log = logging.getLogger("paceline.client")
 
@@ -76,7 +77,7 @@ class TopicMaker:
     async def _ask(self, topic: str) -> None:
         """Returns once it is made or not wanted any more; raises what is final."""
         backoff = Backoff(self._cluster.random, first_ms=20)
-        document = {"call": "ensure_topic", "topic": topic}
+        document = EnsureTopic(topic=topic).to_json()
         while self._is_wanted(topic):
             view = self._cluster.view
             groups = sorted(view.groups) if view is not None else []

@@ -34,6 +34,7 @@ from paceline.producer.validation import is_delayed
 from paceline.records.header import Kind, parse_header
 from paceline.types import GroupName
 from paceline.wire import properties as names
+from paceline.wire.calls.messages import TransactionChecks
 from paceline.wire.cluster import ClusterView
 from paceline.wire.message_ids import OffsetMessageId, make_handle, unique_key
 from paceline.wire.names import check_name
@@ -290,12 +291,9 @@ class TransactionProducer(Client):
 
     async def _poll(self, group: GroupName) -> None:
         """Wait for questions of one broker group, for ever."""
-        document = {
-            "call": "transaction_checks",
-            "group": self._group,
-            "client_id": self.client_id,
-            "wait_ms": CHECK_WAIT_MS,
-        }
+        document = TransactionChecks(
+            group=self._group, client_id=self.client_id, wait_ms=CHECK_WAIT_MS
+        ).to_json()
         limit_ms = CHECK_WAIT_MS + _CHECK_SLACK_MS
         while True:
             try:

@@ -15,6 +15,7 @@ from paceline.net.backoff import Backoff
 from paceline.net.group_links import PASSING, GroupLinks
 from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.types import GroupName
+from paceline.wire.calls.messages import EndTransactions
 from paceline.wire.message_ids import parse_handle
 
 CALLS_MAX = 2
@@ -140,11 +141,10 @@ class _Lane:
         if not ends:
             return []
         ends.sort(key=lambda end: not end.is_commit)  # stable; the order of the answer's rows
-        document = {
-            "call": "end_transactions",
-            "commit": [end.transaction_id for end in ends if end.is_commit],
-            "rollback": [end.transaction_id for end in ends if not end.is_commit],
-        }
+        document = EndTransactions(
+            commit=[end.transaction_id for end in ends if end.is_commit],
+            rollback=[end.transaction_id for end in ends if not end.is_commit],
+        ).to_json()
         limit_ms = int((min(end.deadline for end in ends) - now) * 1000) + 1
         try:
             answer = await self._links.call(

@@ -12,29 +12,31 @@ from paceline.spark.brokers import Brokers
 from paceline.spark.offsets import Offsets
 from paceline.spark.options import ReadOptions
 from paceline.types import TopicName
+from paceline.wire.calls.offsets import Commit, CommitRow
 
 log = logging.getLogger("paceline.spark")
 
 
 def commit_for_lag(options: ReadOptions, offsets: Offsets) -> None:
     """Commit `offsets` for the group of option `consumerGroup`; a failure is logged, not raised."""
+    assert options.consumer_group is not None
     with Brokers(options.access) as brokers:
         view = brokers.view()
         for group in sorted({queue.group for queue in offsets}):
             rows = [
-                {
-                    "topic_id": view.topics[TopicName(queue.topic)].topic_id,
-                    "queue": queue.queue,
-                    "offset": offset,
-                }
+                CommitRow(
+                    topic_id=view.topics[TopicName(queue.topic)].topic_id,
+                    queue=queue.queue,
+                    offset=offset,
+                )
                 for queue, offset in sorted(offsets.items())
                 if queue.group == group and queue.topic in view.topics
             ]
             if not rows:
                 continue
-            document = {"call": "commit", "group": options.consumer_group, "offsets": rows}
+            request = Commit(group=options.consumer_group, offsets=rows)
             try:
-                brokers.call(group, document, is_of_master=True)
+                brokers.call(group, request.to_json(), is_of_master=True)
             except OffsetMovedBackError:
                 log.info("lag_is_ahead", extra={"group": options.consumer_group})
             except PacelineError as error:

@@ -8,7 +8,7 @@ else read nothing and say nothing.
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from paceline.errors import BadRequestError, OffsetOutOfRangeError, TopicNotFoundError
@@ -20,6 +20,7 @@ from paceline.spark.offsets import EARLIEST, LATEST, Offsets, Position, StartKin
 from paceline.spark.options import ReadOptions, Selection
 from paceline.spark.ranges import Bounds, Cut, QueueRange, Task, tasks_of
 from paceline.types import TopicName
+from paceline.wire.calls.offsets import CutRow, Cuts, Ends, QueueOf, Times
 from paceline.wire.cluster import ClusterView, TopicView
 
 log = logging.getLogger("paceline.spark")
@@ -61,7 +62,7 @@ class Planner:
 
     def ends(self, queues: Mapping[QueueName, int]) -> dict[QueueName, tuple[int, int]]:
         """[start, end) of each queue, as its master confirms it now."""
-        rows = self._ask("ends", {}, queues, is_of_master=True)
+        rows = self._ask(lambda rows: Ends(queues=rows), queues, is_of_master=True)
         return {queue: (row["start"], row["end"]) for queue, row in rows.items()}
 
     # -- positions --------------------------------------------------------------------------------
@@ -112,7 +113,9 @@ class Planner:
 
     def times(self, unix_ms: int, queues: Mapping[QueueName, int]) -> Offsets:
         """The first offset of each queue that was stored at or after a moment, else its end."""
-        rows = self._ask("times", {"unix_ms": max(0, unix_ms)}, queues, is_of_master=True)
+        rows = self._ask(
+            lambda rows: Times(unix_ms=max(0, unix_ms), queues=rows), queues, is_of_master=True
+        )
         return {queue: row["offset"] for queue, row in rows.items()}
 
     def _at_timestamp(
@@ -238,10 +241,10 @@ class Planner:
         self, chunk: Sequence[tuple[QueueRange, int]], piece_bytes: int
     ) -> list[dict[str, Any]]:
         queues = [
-            {"topic_id": one.topic_id, "queue": one.queue.queue, "from": low, "to": one.end}
+            CutRow(topic_id=one.topic_id, queue=one.queue.queue, from_=low, to=one.end)
             for one, low in chunk
         ]
-        document = {"call": "cuts", "piece_bytes": piece_bytes, "queues": queues}
+        document = Cuts(piece_bytes=piece_bytes, queues=queues).to_json()
         group = chunk[0][0].queue.group
         answer = self._brokers.call(group, document, is_of_master=self._options.reads_masters)
         rows: list[dict[str, Any]] = answer["queues"]
@@ -249,8 +252,7 @@ class Planner:
 
     def _ask(
         self,
-        call: str,
-        fields: dict[str, Any],
+        make: Callable[[list[QueueOf]], Ends | Times],
         queues: Mapping[QueueName, int],
         *,
         is_of_master: bool,
@@ -261,8 +263,8 @@ class Planner:
             mine = [queue for queue in queues if queue.group == group]
             for at in range(0, len(mine), QUEUES_OF_A_CALL):
                 chunk = mine[at : at + QUEUES_OF_A_CALL]
-                rows = [{"topic_id": queues[queue], "queue": queue.queue} for queue in chunk]
-                document = {"call": call, **fields, "queues": rows}
+                rows = [QueueOf(topic_id=queues[queue], queue=queue.queue) for queue in chunk]
+                document = make(rows).to_json()
                 answer = self._brokers.call(group, document, is_of_master=is_of_master)
                 found.update(zip(chunk, answer["queues"], strict=True))
         return found

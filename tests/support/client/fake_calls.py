@@ -3,6 +3,8 @@
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+import orjson
 from tests.support.client.fake_locks import FakeLocks
 
 from paceline.errors import BY_CODE, BadRequestError, PacelineError
@@ -10,6 +12,8 @@ from paceline.records.encode import encode_batch
 from paceline.records.header import parse_header
 from paceline.types import TopicName
 from paceline.wire import properties as names
+from paceline.wire.calls.request import read_request
+from paceline.wire.calls.table import CALLS
 
 if TYPE_CHECKING:
     from tests.support.client.fake_broker import FakeBroker
@@ -52,6 +56,10 @@ class FakeGroupCalls:
 
     async def answer(self, broker: "FakeBroker", document: dict[str, Any]) -> dict[str, Any]:
         call = document["call"]
+        request = read_request(CALLS[call], document)  # strictly, and with all defaults
+        given = orjson.loads(msgspec.json.encode(msgspec.structs.asdict(request)))
+        document = {"call": call}
+        document |= {name: value for name, value in given.items() if value is not None}
         if call == "heartbeat":
             return await self._heartbeat(document)
         if call == "transaction_checks":

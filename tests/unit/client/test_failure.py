@@ -266,7 +266,7 @@ async def test_message_that_is_sent_back_twice_rides_once_and_both_are_told() ->
 
     [rows] = links.asked
     assert [(row["offset"], row["delay_level"], row.get("token")) for row in rows] == [
-        (5, 3, [1, 2]),
+        (5, 3, (1, 2)),
         (6, 0, None),
     ]
     assert told == [(offset, SentBack("retry", 1)) for offset in (5, 5, 6)]

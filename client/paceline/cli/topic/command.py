@@ -171,17 +171,18 @@ async def _ranges(
     cluster: "Cluster", topic: "TopicView", group: "GroupName", count: int
 ) -> list[dict[str, Any]]:
     from paceline.queues import master_address
+    from paceline.wire.calls.offsets import Ends, QueueOf
 
     assert cluster.view is not None
     master = master_address(cluster.view, group)
     found: dict[int, dict[str, Any]] = {}
     if master is not None:
-        queues = [{"topic_id": topic.topic_id, "queue": queue} for queue in range(count)]
+        rows = [QueueOf(topic_id=topic.topic_id, queue=queue) for queue in range(count)]
         try:
             connection = await cluster.connect(master, group)
             try:
                 answer = await connection.call(
-                    {"call": "ends", "queues": queues}, timeout_ms=_CALL_TIMEOUT_MS
+                    Ends(queues=rows).to_json(), timeout_ms=_CALL_TIMEOUT_MS
                 )
             finally:
                 connection.close()

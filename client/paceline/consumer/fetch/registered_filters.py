@@ -10,6 +10,7 @@ from paceline.errors import PacelineError
 from paceline.filters import ALL, Filter
 from paceline.net.cluster import BrokerConnection
 from paceline.platform.runtime import spawn
+from paceline.wire.calls.pop import Filter as FilterCall
 
 if TYPE_CHECKING:
     import asyncio
@@ -63,7 +64,7 @@ class RegisteredFilters:
         return found
 
     async def _register(self, connection: BrokerConnection, text: _Text) -> None:
-        call = {"call": "filter", "type": text[0], "expression": text[1]}
+        call = FilterCall(type=text[0], expression=text[1]).to_json()
         try:
             answer = await connection.call(call, timeout_ms=_TIMEOUT_MS)
         except PacelineError:

@@ -6,8 +6,7 @@ The coordinator hears of us for people to see; it need not be reachable.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from paceline.consumer.group.membership import MemberInfo, coordinating_group
 from paceline.consumer.group_settings import Permission
@@ -17,6 +16,7 @@ from paceline.net.group_links import PASSING, GroupLinks
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.queues import QueueKey, shared_queues_of
 from paceline.types import TopicName
+from paceline.wire.calls import groups as wire
 from paceline.wire.cluster import ClusterView
 
 log = logging.getLogger("paceline.client")
@@ -57,7 +57,8 @@ class BroadcastMembership:
         self._end_listening()
         task, self._task = self._task, None
         await cancel_and_wait(task)
-        await self._tell("leave", {}, timeout_ms=_HEARTBEAT_MS)
+        leaving = wire.Leave(group=self._me.group, client_id=self._me.client_id)
+        await self._tell(leaving, timeout_ms=_HEARTBEAT_MS)
 
     def stop_claiming(self) -> None:
         self._is_leaving = True
@@ -73,8 +74,15 @@ class BroadcastMembership:
             view = self._cluster.view
             if view is not None:
                 self._aim(view)
-            fields = {"topics": self._me.topics, "owned": [], "generation": 0, **self._me.about}
-            await self._tell("heartbeat", fields, timeout_ms=_TIMEOUT_MS)
+            heartbeat = wire.Heartbeat(
+                group=self._me.group,
+                client_id=self._me.client_id,
+                topics=self._me.topics,
+                owned=[],
+                generation=0,
+                **self._me.about,
+            )
+            await self._tell(heartbeat, timeout_ms=_TIMEOUT_MS)
             await pause(_HEARTBEAT_MS)
 
     def _aim(self, view: ClusterView) -> None:
@@ -88,26 +96,20 @@ class BroadcastMembership:
             self._owned.add(key)
             self._on_owned(key)
 
-    async def _tell(self, call: str, fields: Mapping[str, Any], *, timeout_ms: int) -> None:
+    async def _tell(self, request: wire.Heartbeat | wire.Leave, *, timeout_ms: int) -> None:
         view = self._cluster.view
         if view is None or not view.groups:
             return
-        document = {
-            "call": call,
-            "group": self._me.group,
-            "client_id": self._me.client_id,
-            **fields,
-        }
-        coordinator = coordinating_group(self._me.group, view.groups)
+        coordinator, name = coordinating_group(self._me.group, view.groups), request.call_name()
         try:
             connection = await self._links.link(coordinator).wait_up(timeout_ms=timeout_ms)
-            await connection.call(document, timeout_ms=timeout_ms)
+            await connection.call(request.to_json(), timeout_ms=timeout_ms)
             self._permission.is_refused = False
         except NoPermissionError as error:
             log.debug("heartbeat_refused", extra={"error": error.message})
             self._permission.is_refused = True
             self._aim(view)
         except PASSING as error:
-            log.debug("broadcast_not_told", extra={"call": call, "error": error.message})
+            log.debug("broadcast_not_told", extra={"call": name, "error": error.message})
         except PacelineError as error:
-            log.warning("broadcast_refused", extra={"call": call, "error": error.message})
+            log.warning("broadcast_refused", extra={"call": name, "error": error.message})

@@ -25,6 +25,7 @@ from paceline.net.introduction import introduction
 from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.queues import QueueKey
 from paceline.types import GroupName, QueueId, TopicId
+from paceline.wire.calls import groups as wire
 from paceline.wire.cluster import ClusterView
 
 log = logging.getLogger("paceline.client")
@@ -117,11 +118,11 @@ class Membership:
         view = self._cluster.view
         if view is None or not view.groups:
             return
-        document = {"call": "leave", "group": self._me.group, "client_id": self._me.client_id}
+        leaving = wire.Leave(group=self._me.group, client_id=self._me.client_id)
         try:
             await self._links.call(
                 coordinating_group(self._me.group, view.groups),
-                document,
+                leaving.to_json(),
                 timeout_ms=_LEAVE_TIMEOUT_MS,
             )
         except PacelineError as error:
@@ -171,16 +172,15 @@ class Membership:
         self, coordinator: GroupName, claims: list[QueueKey]
     ) -> dict[str, Any] | None:
         """One heartbeat; None when it failed or our claims changed meanwhile."""
-        document = {
-            "call": "heartbeat",
-            "group": self._me.group,
-            "client_id": self._me.client_id,
-            "topics": self._me.topics,
-            "owned": [list(key) for key in claims],
-            "generation": self._generation,
-            "wait_ms": _HEARTBEAT_WAIT_MS,
+        document = wire.Heartbeat(
+            group=self._me.group,
+            client_id=self._me.client_id,
+            topics=self._me.topics,
+            owned=[(key.topic_id, str(key.group), key.queue) for key in claims],
+            generation=self._generation,
+            wait_ms=_HEARTBEAT_WAIT_MS,
             **self._me.about,
-        }
+        ).to_json()
         link = self._links.link(coordinator)
         answers: list[dict[str, Any]] = []
 

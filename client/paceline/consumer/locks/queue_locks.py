@@ -29,6 +29,7 @@ from paceline.platform.ports import Clock, Random
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.queues import QueueKey
 from paceline.types import GroupName
+from paceline.wire.calls import locks as wire
 
 log = logging.getLogger("paceline.client")
 
@@ -191,16 +192,15 @@ class QueueLocks:
         return decided
 
     async def _decide_at_once(self, group: GroupName, rows: _Rows) -> dict[QueueKey, _Decided]:
-        document = {
-            "call": "lock",
-            "group": self._group,
-            "client_id": self._client_id,
-            "lease_ms": asked_lease_ms(self._lease_ms),
-            "queues": [_row(key, token) for key, token in rows],
-        }
+        request = wire.Lock(
+            group=self._group,
+            client_id=self._client_id,
+            lease_ms=asked_lease_ms(self._lease_ms),
+            queues=[_row(key, token) for key, token in rows],
+        )
         lease_ms = 0
         try:
-            answer = await self._links.call(group, document, timeout_ms=self._call_ms)
+            answer = await self._links.call(group, request.to_json(), timeout_ms=self._call_ms)
             lease_ms = relied_lease_ms(answer["lease_ms"])
             self._call_ms = min(self._call_ms, lease_ms // 2)
         except _REFUSALS as error:
@@ -256,23 +256,20 @@ class QueueLocks:
         if len(rows) > _ROWS_MAX:
             await self._unlock(group, rows[_ROWS_MAX:])
             rows = rows[:_ROWS_MAX]
-        document = {
-            "call": "unlock",
-            "group": self._group,
-            "client_id": self._client_id,
-            "queues": [_row(key, token) for key, token in rows],
-        }
+        request = wire.Unlock(
+            group=self._group,
+            client_id=self._client_id,
+            queues=[_row(key, token) for key, token in rows],
+        )
         try:
-            await self._links.call(group, document, timeout_ms=_GIVE_BACK_MS)
+            await self._links.call(group, request.to_json(), timeout_ms=_GIVE_BACK_MS)
         except PacelineError as error:  # their leases run out
             log.info("unlock_failed", extra={"group": group, "error": error.message})
 
 
-def _row(key: QueueKey, token: LockToken | None) -> dict[str, Any]:
-    row: dict[str, Any] = {"topic_id": key.topic_id, "queue": key.queue}
-    if token is not None:
-        row["token"] = list(token)
-    return row
+def _row(key: QueueKey, token: LockToken | None) -> wire.LockRow:
+    pair = None if token is None else (token.epoch, token.position)
+    return wire.LockRow(topic_id=key.topic_id, queue=key.queue, token=pair)
 
 
 def _decided(key: QueueKey, told: dict[str, Any], lease_ms: int) -> _Decided:

@@ -19,6 +19,8 @@ from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks
 from paceline.queues import QueueKey
 from paceline.types import GroupName
+from paceline.wire.calls import offsets as wire
+from paceline.wire.calls.request import Request
 
 log = logging.getLogger("paceline.client")
 
@@ -111,7 +113,9 @@ class GroupOffsets:
         queue = ProcessQueue(key, offset, generation=generation)
         # Else a restart before the first commit would begin at another "last". It names the
         # generation: an operator may have reset the group since we asked where it stands.
-        row = {**named(key), "offset": offset, "generation": generation}
+        row = wire.CommitRow(
+            topic_id=key.topic_id, queue=key.queue, offset=offset, generation=generation
+        )
         [answer] = await self._commit_rows(key.group, [queue], [row])
         if answer["code"] is None or answer["offset"] is None:
             return queue
@@ -177,13 +181,13 @@ class GroupOffsets:
         return min(found, default=None)
 
     async def _joined_in(self, group: GroupName, topic_id: int) -> int | None:
-        ask = {
-            "call": "offsets",
-            "group": self._group,
-            "queues": [{"topic_id": topic_id, "queue": 0}],
-        }
+        queue = wire.QueueOf(topic_id=topic_id, queue=0)
+        ask = wire.Offsets(group=self._group, queues=[queue])
         answer = await self._links.call(
-            group, ask, timeout_ms=min(self._timeout_ms, OTHERS_TIMEOUT_MS), attempt_ms=1_000
+            group,
+            ask.to_json(),
+            timeout_ms=min(self._timeout_ms, OTHERS_TIMEOUT_MS),
+            attempt_ms=1_000,
         )
         joined_ms: int | None = answer["offsets"][0].get("joined_unix_ms")
         return joined_ms
@@ -196,11 +200,12 @@ class GroupOffsets:
         self, group: GroupName, moved: Sequence[ProcessQueue], on_reset: OnReset
     ) -> None:
         rows = [
-            {
-                **named(queue.key),
-                "offset": queue.commit_offset,
-                "generation": queue.generation,
-            }
+            wire.CommitRow(
+                topic_id=queue.key.topic_id,
+                queue=queue.key.queue,
+                offset=queue.commit_offset,
+                generation=queue.generation,
+            )
             for queue in moved
         ]
         for queue, row in zip(moved, await self._commit_rows(group, moved, rows), strict=True):
@@ -218,7 +223,7 @@ class GroupOffsets:
     async def _look(
         self, group: GroupName, held: Sequence[ProcessQueue], on_reset: OnReset
     ) -> None:
-        resets = (await self._call(group, {"call": "resets", "group": self._group}))["resets"]
+        resets = (await self._call(group, wire.Resets(group=self._group)))["resets"]
         if resets == self._resets.get(group):
             return
         answer = await self._ask_offsets(group, [queue.key for queue in held])
@@ -241,11 +246,10 @@ class GroupOffsets:
         """Nothing is held at all."""
 
     async def _commit_rows(
-        self, group: GroupName, queues: Sequence[ProcessQueue], rows: list[dict[str, Any]]
+        self, group: GroupName, queues: Sequence[ProcessQueue], rows: list[wire.CommitRow]
     ) -> list[dict[str, Any]]:
-        document = {"call": "commit", "group": self._group, "offsets": rows}
         try:
-            answer = await self._call(group, document)
+            answer = await self._call(group, wire.Commit(group=self._group, offsets=rows))
         except _REFUSALS as error:
             if not isinstance(error.details.get("offsets"), list):
                 raise
@@ -255,21 +259,21 @@ class GroupOffsets:
             if row["code"] is None and not answer.get("acting"):
                 # What an acting master has taken is told to the next master as well: whichever of
                 # the two is asked to remember it may be gone (R36).
-                queue.committed = max(queue.committed, asked["offset"])
+                queue.committed = max(queue.committed, asked.offset)
             elif row["code"] is not None:
                 log.info(
                     "offset_refused",
-                    extra={"queue": str(queue.key), "offset": asked["offset"], "code": row["code"]},
+                    extra={"queue": str(queue.key), "offset": asked.offset, "code": row["code"]},
                 )
         return answered
 
     async def _ask_offsets(self, group: GroupName, keys: Iterable[QueueKey]) -> dict[str, Any]:
         rows = [named(key) for key in keys]
-        return await self._call(group, {"call": "offsets", "group": self._group, "queues": rows})
+        return await self._call(group, wire.Offsets(group=self._group, queues=rows))
 
-    async def _call(self, group: GroupName, document: dict[str, Any]) -> dict[str, Any]:
+    async def _call(self, group: GroupName, request: Request[Any]) -> dict[str, Any]:
         return await self._links.call(
-            group, document, timeout_ms=self._timeout_ms, attempt_ms=5_000
+            group, request.to_json(), timeout_ms=self._timeout_ms, attempt_ms=5_000
         )
 
 

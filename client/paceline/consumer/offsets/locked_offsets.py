@@ -16,6 +16,7 @@ from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks
 from paceline.queues import QueueKey
 from paceline.types import GroupName
+from paceline.wire.calls.offsets import CommitRow
 
 
 class LockedOffsets(GroupOffsets):
@@ -61,11 +62,11 @@ class LockedOffsets(GroupOffsets):
         self._locks.forget(queue.key, queue.lock_token)
 
     async def _commit_rows(
-        self, group: GroupName, queues: Sequence[ProcessQueue], rows: list[dict[str, Any]]
+        self, group: GroupName, queues: Sequence[ProcessQueue], rows: list[CommitRow]
     ) -> list[dict[str, Any]]:
         for queue, row in zip(queues, rows, strict=True):
             # While it is opened the queue has no token yet.
             token = queue.lock_token or self._locks.token_of(queue.key)
             if token is not None:
-                row["token"] = list(token)
+                row.token = (token.epoch, token.position)
         return await super()._commit_rows(group, queues, rows)

@@ -8,6 +8,7 @@ from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks
 from paceline.queues import QueueKey
 from paceline.types import GroupName, TopicId
+from paceline.wire.calls import offsets as wire
 from paceline.wire.names import RETRY_PREFIX
 
 TIMESTAMP_AGO_MS = 30 * 60 * 1000
@@ -82,20 +83,20 @@ class StartPositions:
             if unix_ms is None:
                 unix_ms = self._cluster.clock.unix_ms() - TIMESTAMP_AGO_MS
             return await self.offset_at(key, max(0, unix_ms))
-        ends = await self._ask(key, {"call": "ends"})
+        ends = await self._ask(key, wire.Ends(queues=[named(key)]))
         return int(ends["start"] if start.where == "first" else ends["end"])
 
     async def offset_at(self, key: QueueKey, unix_ms: int) -> int:
         """The first offset of a queue that was stored at that time or later."""
-        return int((await self._ask(key, {"call": "times", "unix_ms": unix_ms}))["offset"])
+        asked = wire.Times(unix_ms=unix_ms, queues=[named(key)])
+        return int((await self._ask(key, asked))["offset"])
 
-    async def _ask(self, key: QueueKey, call: dict[str, Any]) -> dict[str, Any]:
-        ask = {**call, "queues": [named(key)]}
-        limit_ms = self._timeout_ms
-        answer = await self._links.call(key.group, ask, timeout_ms=limit_ms, attempt_ms=5_000)
+    async def _ask(self, key: QueueKey, call: wire.Ends | wire.Times) -> dict[str, Any]:
+        document, limit_ms = call.to_json(), self._timeout_ms
+        answer = await self._links.call(key.group, document, timeout_ms=limit_ms, attempt_ms=5_000)
         return dict(answer["queues"][0])
 
 
-def named(key: QueueKey) -> dict[str, Any]:
+def named(key: QueueKey) -> wire.QueueOf:
     """How calls name a queue."""
-    return {"topic_id": key.topic_id, "queue": key.queue}
+    return wire.QueueOf(topic_id=key.topic_id, queue=key.queue)

@@ -14,6 +14,7 @@ from paceline.errors import BY_CODE, PacelineError, ReceiptExpiredError
 from paceline.net.group_links import GroupLinks
 from paceline.platform.runtime import spawn
 from paceline.types import GroupName
+from paceline.wire.calls import pop as wire
 from paceline.wire.receipts import why_refused
 
 _CALLS_MAX = 4
@@ -85,14 +86,10 @@ class AckBatcher:
         self._pump()
 
     async def _call(self, rows: list[tuple[str, _Wanted]]) -> None:
-        document = {
-            "call": "ack",
-            "group": self._group,
-            "handles": [handle for handle, _ in rows],
-        }
+        request = wire.Ack(group=self._group, handles=[handle for handle, _ in rows])
         try:
             answers = await receipts_call(
-                self._links, self._broker_group, document, timeout_ms=self._timeout_ms
+                self._links, self._broker_group, request, timeout_ms=self._timeout_ms
             )
         except PacelineError as error:
             for _, wanted in rows:
@@ -108,11 +105,17 @@ class AckBatcher:
 
 
 async def receipts_call(
-    links: GroupLinks, broker_group: GroupName, document: dict[str, Any], *, timeout_ms: int
+    links: GroupLinks,
+    broker_group: GroupName,
+    request: wire.Ack | wire.Invisible,
+    *,
+    timeout_ms: int,
 ) -> list[dict[str, Any]]:
     """The rows that answer `ack` or `invisible`, one for each handle; also if all were refused."""
     try:
-        answer = await links.call(broker_group, document, timeout_ms=timeout_ms, attempt_ms=5_000)
+        answer = await links.call(
+            broker_group, request.to_json(), timeout_ms=timeout_ms, attempt_ms=5_000
+        )
     except PacelineError as error:
         if not isinstance(error.details.get("receipts"), list):
             raise

@@ -34,6 +34,7 @@ from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.queues import LOGICAL, QueueKey, QueueName
 from paceline.records.header import Kind
 from paceline.types import GroupName, TopicName
+from paceline.wire.calls.offsets import Reset
 from paceline.wire.cluster import ClusterView
 from paceline.wire.stream import FetchPart
 
@@ -188,10 +189,9 @@ class Assignment:
         Returns when it goes on from there. Raises PacelineError.
         """
         key = held.queue.key
-        what = {"topic": held.topic, "queues": [key.queue], **target}
-        document = {"call": "reset", "group": self._group, **what}
+        request = Reset(group=self._group, topic=held.topic, queues=[key.queue], **target)
         timeout_ms = self._settings.close_timeout_ms
-        answer = await self._links.call(key.group, document, timeout_ms=timeout_ms)
+        answer = await self._links.call(key.group, request.to_json(), timeout_ms=timeout_ms)
         [row] = answer["queues"]
         now = self.held.get(key)
         if now is not None and row["generation"] > now.queue.generation:

@@ -21,6 +21,7 @@ from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.queues import QueueKey
 from paceline.types import GroupName
 from paceline.wire import properties as names
+from paceline.wire.calls import messages as wire
 from paceline.wire.names import retry_topic
 
 log = logging.getLogger("paceline.client")
@@ -97,7 +98,7 @@ OnSentBack = Callable[[SentBack | PacelineError], None]
 
 
 class _Row(NamedTuple):
-    document: dict[str, Any]
+    asked: wire.SendBackRow
     size_bytes: int
     done: list[OnSentBack]
     """Who waits for the answer: a message may be sent back a second time before it is taken."""
@@ -143,17 +144,16 @@ class SendBacker:
         if known is not None:
             known.done.append(done)
             if token is not None:
-                known.document["token"] = list(token)
+                known.asked.token = token
             return
-        document: dict[str, Any] = {
-            "topic_id": key.topic_id,
-            "queue": key.queue,
-            "offset": message.queue_offset,
-            "delay_level": max(DEAD_AT_ONCE, delay_level),
-        }
-        if token is not None:
-            document["token"] = list(token)
-        waiting[place] = _Row(document, len(message.body), [done])
+        asked = wire.SendBackRow(
+            topic_id=key.topic_id,
+            queue=key.queue,
+            offset=message.queue_offset,
+            delay_level=max(DEAD_AT_ONCE, delay_level),
+            token=token,
+        )
+        waiting[place] = _Row(asked, len(message.body), [done])
         if key.group not in self._tasks:
             name = f"send-back-{key.group}"
             self._tasks[key.group] = spawn(self._work(key.group, waiting), name=name)
@@ -173,14 +173,12 @@ class SendBacker:
             del self._tasks[group]
 
     async def _ask(self, group: GroupName, rows: list[_Row]) -> list[SentBack | PacelineError]:
-        document: dict[str, Any] = {
-            "call": "send_back",
-            "group": self._group,
-            "messages": [row.document for row in rows],
-            "only_uncommitted": True,
-        }
-        if self._max_reconsume_times is not None:
-            document["max_reconsume_times"] = self._max_reconsume_times
+        document = wire.SendBack(
+            group=self._group,
+            messages=[row.asked for row in rows],
+            only_uncommitted=True,
+            max_reconsume_times=self._max_reconsume_times,
+        ).to_json()
         try:
             answer = await self._links.call(
                 group, document, timeout_ms=_CALL_TIMEOUT_MS, attempt_ms=_ATTEMPT_MS
@@ -214,7 +212,8 @@ def _tell(row: _Row, answer: SentBack | PacelineError) -> None:
         try:
             done(answer)
         except Exception as failure:  # of the consumer: the other messages are not to blame
-            at = {name: row.document[name] for name in ("topic_id", "queue", "offset")}
+            asked = row.asked
+            at = {"topic_id": asked.topic_id, "queue": asked.queue, "offset": asked.offset}
             log.exception("sent_back_not_noted", extra={**at, "error": repr(failure)})
 
 

@@ -70,6 +70,11 @@ class Request(
 
     routes: ClassVar[tuple[Route, ...]] = ()
 
+    def to_json(self) -> dict[str, Any]:
+        """As on the wire, `call` included; what is as by default is left out."""
+        document: dict[str, Any] = msgspec.to_builtins(self)
+        return document
+
     @classmethod
     def call_name(cls) -> str:
         """As on the wire."""
