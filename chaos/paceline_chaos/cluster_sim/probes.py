@@ -87,11 +87,12 @@ class EventCounter(logging.Handler):
         self.setFormatter(formatter)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.counts[str(record.msg)] += 1
+        event = str(record.msg).partition(":")[0]  # a sentence may follow
+        self.counts[event] += 1
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
             node = current_node()
-            self.on_error(record.name if node is None else node.name, str(record.msg), error)
+            self.on_error(record.name if node is None else node.name, event, error)
         if self.formatter is not None:
             self.lines.append(self.format(record))
 

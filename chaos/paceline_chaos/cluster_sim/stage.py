@@ -12,7 +12,7 @@ from paceline.platform.disk_memory import MemoryDisk, PowerLost
 from paceline.platform.runtime import SeededRandom
 from paceline.types import GroupName
 from paceline_chaos.cluster_sim.addresses import Addresses
-from paceline_chaos.cluster_sim.jobs.around import Around
+from paceline_chaos.cluster_sim.jobs.around import Around, IntendedError
 from paceline_chaos.cluster_sim.nodes import BrokerNode, ControllerServer, Node
 from paceline_chaos.cluster_sim.topology import Client, Topology
 from paceline_chaos.cluster_sim.workload import TOPIC, run_client
@@ -126,9 +126,12 @@ class Stage:
         self.simulation.delay(source, target, base_ms=half, jitter_ms=half)
 
     def logged(self, who: str, event: str, error: BaseException) -> None:
-        """Somebody logged an error with its traceback: a bug, unless its disk explains it."""
+        """Somebody logged an error with its traceback: a bug, unless its disk explains it, or an
+        application raised it on purpose."""
         node = next((n for n in (*self.nodes.values(), *self.retired) if n.name == who), None)
-        if isinstance(error, PowerLost) or (node is not None and node.is_explained(error)):
+        if isinstance(error, IntendedError | PowerLost):
+            return
+        if node is not None and node.is_explained(error):
             return
         self.bugs.append(code_or_harness(error, of=f"{who} logged {event}: "))
 

@@ -9,6 +9,7 @@ from paceline.errors import ConfigError, CorruptLogError, StorageError
 from paceline.platform.disk_memory import PowerLost
 from paceline_chaos.cluster_sim.faults.inject import ARMED_MS, Injector
 from paceline_chaos.cluster_sim.faults.plan import Plan
+from paceline_chaos.cluster_sim.jobs.around import IntendedError
 from paceline_chaos.cluster_sim.nodes import WELL_MS, BrokerNode
 from paceline_chaos.cluster_sim.probes import EventCounter, counted_logs
 from paceline_chaos.cluster_sim.run import run_world
@@ -53,6 +54,19 @@ def test_traceback_in_a_log_is_a_violation(stage: Stage) -> None:
     assert len(stage.bugs) == 1
     assert "logged request_failed" in stage.bugs[0].sentence
     assert "7 is no epoch" in stage.bugs[0].sentence
+
+
+def test_traceback_of_what_a_listener_raised_on_purpose_is_none(stage: Stage) -> None:
+    counter = EventCounter()
+    counter.on_error = stage.logged
+    log = logging.getLogger("paceline.client")
+
+    with counted_logs(counter):
+        log.warning("message_failed: it comes again", exc_info=IntendedError())
+        log.warning("message_failed: it comes again", exc_info=ValueError("a bug of the harness"))
+
+    assert counter.counts["message_failed"] == 2
+    assert ["a bug of the harness" in bug.sentence for bug in stage.bugs] == [True]
 
 
 def test_traceback_of_the_injected_failure_is_none(stage: Stage) -> None:

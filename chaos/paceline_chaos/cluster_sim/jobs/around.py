@@ -28,6 +28,10 @@ TOOL_TIMEOUT_MS = 10_000
 """After that an operator's tool does."""
 
 
+class IntendedError(Exception):
+    """What a listener raises on purpose: the consumer logs it, and the message comes again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
     """The surroundings of one client."""

@@ -12,7 +12,7 @@ from paceline.errors import PacelineError
 from paceline.message import ReceivedMessage
 from paceline.net.group_links import GroupLinks
 from paceline.platform.runtime import pause
-from paceline_chaos.cluster_sim.jobs.around import Around, queues_in
+from paceline_chaos.cluster_sim.jobs.around import Around, IntendedError, queues_in
 from paceline_chaos.cluster_sim.jobs.consuming import ask_committed, call_group
 from paceline_chaos.cluster_sim.jobs.reading import asking_to_process
 from paceline_chaos.history.model import Commit, Queue
@@ -26,10 +26,6 @@ _PROCESS_MS_MAX = 20.0
 _ACT_SHARE = 0.15
 _LOOK_AGAIN_MS_MAX = 800
 """After a move: commits of the time before it have come by then."""
-
-
-class _ListenerFailedError(Exception):
-    """What an application may raise: the message comes again."""
 
 
 class Member:
@@ -63,7 +59,7 @@ class Member:
             if around.happens(0.1):
                 await pause(around.random.uniform(0, _PROCESS_MS_MAX))
             if around.happens(0.01):
-                raise _ListenerFailedError
+                raise IntendedError
             asking.ok()
 
 
