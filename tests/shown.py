@@ -125,7 +125,9 @@ WAYS: dict[str, Way] = {
     "paceline cluster clean g1 --replica 3": Way(_OWN),
     "paceline cluster clean g1 --yes": Way(_OWN),
     "paceline log check /data/g1-b1": Way(_OWN),
-    "paceline log give-up /data/g1-b1": Way("tests/unit/cli/test_log.py", by='"log", "give-up"'),
+    "paceline log give-up /data/g1-b1": Way(
+        "tests/unit/client/cli/test_log.py", by='"log", "give-up"'
+    ),
     "paceline controller members replace c1 c4 --raft 10.0.0.4:7720 --client 10.0.0.4:7700": Way(
         "tests/process/test_members.py", by='"members", "replace"'
     ),
@@ -138,7 +140,7 @@ WAYS: dict[str, Way] = {
         "tests/process/test_recovery.py", by='"--give-up-missing"'
     ),
     "paceline cluster recover --forget 4f2a --yes": Way(
-        "tests/unit/cli/test_cluster_recover.py", by='"--forget"'
+        "tests/unit/client/cli/test_cluster_recover.py", by='"--forget"'
     ),
     "paceline dlq list GROUP": Way("docs/features/retry.md", by="paceline dlq list retry-cooks"),
     "paceline dlq show GROUP g1/0/0": Way("docs/features/retry.md", by="dlq show retry-cooks g1"),

