@@ -1,8 +1,8 @@
 """Commands that README and docs show: found in the text, and where each of them is run.
 
 A block marked "```sh runnable" or "```python runnable" is run as it stands, and so is every program
-of a feature page (tests/process/test_readme.py, test_feature_docs.py). Each line of another block,
-and each other program, is in `WAYS`: the test that runs it, or why nothing does.
+of a feature page (tests/process/documents/). Each line of another block, and each other program,
+is in `WAYS`: the test that runs it, or why nothing does.
 """
 
 import re
@@ -74,10 +74,10 @@ def unmarked() -> list[Shown]:
     ]
 
 
-_OWN = "tests/process/test_shown_commands.py"
+_OWN = "tests/process/documents/test_shown_commands.py"
 _SIM = "tests/sim/cluster_sim/test_shown_commands.py"
 _SPARK = "tests/spark/test_examples.py"
-_CHAOS = "tests/process/test_chaos.py"
+_CHAOS = "tests/process/chaos/test_chaos.py"
 _LEDGER_ALONE = "takes minutes and writes docs/verification.jsonl; "
 
 WAYS: dict[str, Way] = {
@@ -98,10 +98,10 @@ WAYS: dict[str, Way] = {
     "paceline chaos rounds --rounds 30": Way(_CHAOS, by='run_chaos("rounds"'),
     "paceline chaos rounds --family power --minutes 5": Way(_CHAOS, by='"--family", "kill"'),
     "paceline chaos failover --kills 100 --report failover": Way(
-        "tests/process/test_chaos_failover.py", by='"chaos", "failover"'
+        "tests/process/chaos/test_chaos_failover.py", by='"chaos", "failover"'
     ),
     "paceline chaos busy --seconds 600": Way(
-        "tests/process/test_chaos_busy.py", by='"chaos", "busy"'
+        "tests/process/chaos/test_chaos_busy.py", by='"chaos", "busy"'
     ),
     # -- simulated beds --
     "paceline chaos replay --bed world --seed 4711": Way(_SIM),
@@ -112,7 +112,7 @@ WAYS: dict[str, Way] = {
     "python -m paceline_chaos.cluster_sim --plan world-4711.json": Way(_SIM),
     "python -m paceline_chaos.ledger": Way(_SIM),
     "make verify": Way(
-        "tests/process/test_verify_stops.py", by='"paceline_chaos.verify", "--bed", "core"'
+        "tests/process/chaos/test_verify_stops.py", by='"paceline_chaos.verify", "--bed", "core"'
     ),
     "make determinism": Way("tests/sim/cluster_sim/test_world_determinism.py", by="determinism"),
     "make test": Way(not_run="it is what runs all of these"),
@@ -129,15 +129,15 @@ WAYS: dict[str, Way] = {
         "tests/unit/client/cli/test_log.py", by='"log", "give-up"'
     ),
     "paceline controller members replace c1 c4 --raft 10.0.0.4:7720 --client 10.0.0.4:7700": Way(
-        "tests/process/test_members.py", by='"members", "replace"'
+        "tests/process/cluster/test_members.py", by='"members", "replace"'
     ),
     "paceline controller members add c5 --raft 10.0.0.5:7720 --client 10.0.0.5:7700": Way(_OWN),
     "paceline controller members remove c5": Way(_OWN),
     "paceline cluster recover g1 --store 4f2a": Way(
-        "tests/process/test_recovery.py", by='"cluster", "recover"'
+        "tests/process/cluster/test_recovery.py", by='"cluster", "recover"'
     ),
     "paceline cluster recover g1 --store 4f2a --give-up-missing --yes": Way(
-        "tests/process/test_recovery.py", by='"--give-up-missing"'
+        "tests/process/cluster/test_recovery.py", by='"--give-up-missing"'
     ),
     "paceline cluster recover --forget 4f2a --yes": Way(
         "tests/unit/client/cli/test_cluster_recover.py", by='"--forget"'
@@ -147,7 +147,7 @@ WAYS: dict[str, Way] = {
     "paceline dlq resend GROUP --all": Way("docs/features/retry.md", by="resend retry-cooks --all"),
     "paceline dlq purge GROUP": Way("docs/features/retry.md", by="dlq purge retry-cooks"),
     "from paceline.errors import ForbiddenError": Way(
-        "tests/process/test_hooks.py", by='fenced_blocks("docs/features/hooks.md")'
+        "tests/process/features/test_hooks.py", by='fenced_blocks("docs/features/hooks.md")'
     ),
     # -- Spark --
     "paceline export --topic orders --to /data/orders --partition-by dt --verify": Way(_SPARK),

@@ -64,7 +64,6 @@ def test_no_folder_of_the_packages_is_crowded() -> None:
         for module in (*PRODUCT, *TESTS)
         if not module.path.endswith("/__init__.py")
     )
-    del folders["tests/process"]  # still to be ordered
 
     assert {name: n for name, n in folders.items() if n > FOLDER_MODULES_MAX} == {}
 
