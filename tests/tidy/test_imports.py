@@ -121,14 +121,11 @@ BY_NAME = {module.name: module for module in PRODUCT}
 CHAOS = "paceline_chaos"
 SIMULATOR = ("handles", "loop", "machine", "network", "process", "sockets")
 PROTOCOL = ("doors", "handing", "leading", "network", "node", "process", "retaining", "scene")
-EVIDENCE = ("allowances", "evidence", "withheld")
 CIRCLES_LEFT = (
     {f"{CHAOS}.sim.{name}" for name in SIMULATOR},
     {f"{CHAOS}.protocol_sim.{name}" for name in PROTOCOL},
-    {f"{CHAOS}.protocol_sim.{name}" for name in ("ending", "world")},
-    {f"{CHAOS}.checkers.evidence.{name}" for name in EVIDENCE},
 )
-"""Of the simulators, and of what a history proves: their parts are types of one another."""
+"""Of the simulators: their parts are types of one another."""
 
 
 def module_of(name: str) -> str | None:

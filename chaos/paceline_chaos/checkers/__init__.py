@@ -8,7 +8,7 @@ it costs. docs/CHECKERS.md is the table of all. A checker knows nothing of workl
 or the code under test; it may know less than happened (probes are samples) and then says nothing:
 a violation is always proved by the entries that it names. `judged.X` in the counters says how much
 there was to judge; 0 means that the history is silent on X, not that X holds. `excused.NAME` says
-how often something was not judged, or not held against anybody: see `excuses`.
+how often something was not judged, or not held against anybody: see `allowances`.
 
 Not judged, because the system has no such a feature yet: S31 (rights). It comes
 with its feature.

@@ -4,8 +4,6 @@ The dumps are made from the bytes of the logs with the record format alone, not 
 that the product keeps of them.
 """
 
-from typing import TYPE_CHECKING
-
 from crc32c import crc32c
 
 from paceline.records.decode import BatchView
@@ -15,11 +13,9 @@ from paceline_chaos.history.retained import given_up
 from paceline_chaos.protocol_sim.clients import QUEUES, Reader, named
 from paceline_chaos.protocol_sim.controllers import GROUP
 from paceline_chaos.protocol_sim.judge import content
+from paceline_chaos.protocol_sim.node import Node
+from paceline_chaos.protocol_sim.walk import Walk
 from paceline_controller.state import Machine
-
-if TYPE_CHECKING:
-    from paceline_chaos.protocol_sim.node import Node
-    from paceline_chaos.protocol_sim.world import World
 
 DRAIN_BYTES_MAX = 1 << 16
 PULLS_MAX = 1000
@@ -28,13 +24,13 @@ PULLS_MAX = 1000
 class Drain(Reader):
     """Reads one queue of the master to its end."""
 
-    def __init__(self, world: "World", topic_id: int, queue: int) -> None:
+    def __init__(self, world: Walk, topic_id: int, queue: int) -> None:
         super().__init__(world, f"drain-{queue}", topic_id)
         self.queue = queue
         self.fetch_bytes_max = DRAIN_BYTES_MAX
         self.is_at_end = False
 
-    def choose_node(self) -> "Node | None":
+    def choose_node(self) -> Node | None:
         return next(node for node in self.world.nodes if node.mastership is not None)
 
     def read_on(self) -> None:
@@ -45,7 +41,7 @@ class Drain(Reader):
             self.pull(got)
 
 
-def finish(world: "World", topic_id: int) -> None:
+def finish(world: Walk, topic_id: int) -> None:
     """Drain, dumps, end: after this the history is whole."""
     world.recorder.add(Phase, name="drain")
     for queue in range(QUEUES):
@@ -59,19 +55,19 @@ def finish(world: "World", topic_id: int) -> None:
     _end(world)
 
 
-def give_up(world: "World") -> None:
+def give_up(world: Walk) -> None:
     """Nobody leads, so nothing can be drained; everything else is judged as after any run."""
     _end(world)
 
 
-def _end(world: "World") -> None:
+def _end(world: Walk) -> None:
     world.recorder.close()
     _dump_replicas(world)
     _dump_controllers(world)
     world.recorder.add(Phase, name="end")
 
 
-def _dump_replicas(world: "World") -> None:
+def _dump_replicas(world: Walk) -> None:
     batches_of: dict[tuple[int, bytes], tuple[StoredBatch, ...]] = {}  # mostly all logs are one
     for node in world.nodes:
         log = node.log
@@ -117,7 +113,7 @@ def _parse(stored: bytes, start: int) -> tuple[StoredBatch, ...]:
     return tuple(found)
 
 
-def _dump_controllers(world: "World") -> None:
+def _dump_controllers(world: Walk) -> None:
     machine = world.controllers.machine
     again = Machine()
     again.restore(machine.snapshot())

@@ -25,21 +25,16 @@ how often it was taken, and judge prints that as `excused.NAME` beside `judged.X
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from paceline_chaos.checkers.evidence.parts import SERVING, Ruling
+from paceline_chaos.checkers.evidence.recorded import RETIRED, Recorded
 from paceline_chaos.checkers.evidence.withheld import withheld_spans
 from paceline_chaos.history.model import Outcome, ReplicaDump, Send
-
-if TYPE_CHECKING:
-    from paceline_chaos.checkers.evidence.evidence import Evidence
 
 REPLACED = frozenset({"disk_lost", "disk_stale", "disk_wiped"})
 """Faults that put another disk into a node."""
 DAMAGED = frozenset({"disk_flip", "disk_missing"})
 """Faults that change a log under its node's hands."""
-RETIRED = "replace"
-"""Another machine took its place, for good."""
 _FSYNC_LOSES = REPLACED | DAMAGED | {RETIRED}
 """A failed sync costs nothing that counts with fsync, nor does a power loss."""
 _MEMORY_LOSES = _FSYNC_LOSES | {"disk_fail", "power", "power_at"}
@@ -51,8 +46,8 @@ Span = tuple[int, int]
 class Allowances:
     """Of one history. `used` is all that changes."""
 
-    def __init__(self, evidence: "Evidence") -> None:
-        self._evidence = evidence
+    def __init__(self, recorded: Recorded) -> None:
+        self._recorded = recorded
         self.used: Counter[str] = Counter()
 
     def _take(self, name: str, *, if_: bool) -> bool:
@@ -62,7 +57,7 @@ class Allowances:
     def withheld_locks(self, group: str, start_us: int) -> list[Span]:
         """No ordered consumer can go on: when the masters of `group` granted no lock after an
         acting master (R36), as far as that reaches beyond `start_us`."""
-        spans = [span for span in withheld_spans(self._evidence, group) if span[1] > start_us]
+        spans = [span for span in withheld_spans(self._recorded, group) if span[1] > start_us]
         self._take("withheld_locks", if_=bool(spans))
         return spans
 
@@ -76,14 +71,14 @@ class Allowances:
     @cached_property
     def _ordered(self) -> dict[int, "Ruling"]:
         found: dict[int, Ruling] = {}
-        slack_us = self._evidence.slack_us
-        for group in self._evidence.groups:
+        slack_us = self._recorded.slack_us
+        for group in self._recorded.groups:
             orders = [
                 order.asked_us
-                for order in self._evidence.orders
+                for order in self._recorded.orders
                 if order.group == group and order.is_unclean and order.outcome is not Outcome.FAIL
             ]
-            for ruling in self._evidence.rulings_of(group, "master_elected"):
+            for ruling in self._recorded.rulings_of(group, "master_elected"):
                 if not ruling.members.get("is_unclean"):
                     continue
                 if self._is_set(ruling):
@@ -99,7 +94,7 @@ class Allowances:
         """Whether the setting that was put last before that election asks for unclean ones."""
         put = [
             ruling.members["settings"]
-            for ruling in self._evidence.rulings_of(elected.group, "settings_set")
+            for ruling in self._recorded.rulings_of(elected.group, "settings_set")
             if ruling.place < elected.place
         ]
         return bool(put) and put[-1].get("enable_elect_unclean_master", False)
@@ -129,7 +124,7 @@ class Allowances:
         anew, so equal numbers do not mean one process."""
         is_so = any(
             fault.kind in REPLACED and fault.target == node and start_us <= fault.at_us <= end_us
-            for fault in self._evidence.faults
+            for fault in self._recorded.faults
         )
         return self._take("replaced", if_=is_so)
 
@@ -141,13 +136,13 @@ class Allowances:
     @cached_property
     def _lacking(self) -> dict[str, list[Span]]:
         """Node -> spans. A flipped bit may be found at any later start of that disk."""
-        kinds = _FSYNC_LOSES if self._evidence.is_fsync else _MEMORY_LOSES
+        kinds = _FSYNC_LOSES if self._recorded.is_fsync else _MEMORY_LOSES
         spans: defaultdict[str, list[Span]] = defaultdict(list)
-        for fault in self._evidence.faults:
+        for fault in self._recorded.faults:
             # A copy that is put back ends its fault, and that is when its node forgets.
             if fault.kind not in kinds or not (fault.is_begin or fault.kind == "disk_stale"):
                 continue
-            named = self._evidence.lines if fault.target == "all" else fault.target.split(",")
+            named = self._recorded.lines if fault.target == "all" else fault.target.split(",")
             for node in named:
                 since_us: int | None = fault.at_us
                 if fault.kind in DAMAGED:
@@ -160,27 +155,27 @@ class Allowances:
         """When a disk was replaced by an empty one; a copy may have a flipped bit, too."""
         lost = (
             fault.at_us
-            for fault in self._evidence.faults
+            for fault in self._recorded.faults
             if fault.kind == "disk_lost" and fault.target == node and fault.at_us >= since_us
         )
         return min(lost, default=None)
 
     def _rejoined_us(self, node: str, since_us: int) -> int | None:
         """When a node was outside of the set and had registered again, both after a moment."""
-        evidence = self._evidence
-        names = [key for key, name in evidence.replica_nodes.items() if name == node]
+        recorded = self._recorded
+        names = [key for key, name in recorded.replica_nodes.items() if name == node]
         for group, replica in names:
             registered_us = next(
                 (
                     ruling.at_us
-                    for ruling in evidence.rulings_of(group, "replica_registered")
+                    for ruling in recorded.rulings_of(group, "replica_registered")
                     if ruling.at_us > since_us and ruling.members["replica"] == replica
                 ),
                 None,
             )
             if registered_us is None:
                 continue
-            timeline = evidence.timeline(group)
+            timeline = recorded.timeline(group)
             first = max(0, bisect_right(timeline.ats, registered_us) - 1)
             pairs = zip(timeline.ats[first:], timeline.sets[first:], strict=True)
             outside_us = next((at for at, members in pairs if replica not in members), None)
@@ -198,7 +193,7 @@ class Allowances:
         """Whether a dump is hurt, and a fault has damaged the disk that it is of."""
         if not self.is_hurt(dump):
             return False
-        faults = self._evidence.faults
+        faults = self._recorded.faults
         flips = [f.at_us for f in faults if f.kind in DAMAGED and dump.node in f.target.split(",")]
         is_left = any(self._emptied_us(dump.node, at_us) is None for at_us in flips)
         return self._take("damage", if_=is_left)
@@ -210,24 +205,24 @@ class Allowances:
 
     def is_tear(self, dump: ReplicaDump) -> bool:
         """Whether a damaged end is one that a start would have cut."""
-        line = self._evidence.lines.get(dump.node)
+        line = self._recorded.lines.get(dump.node)
         served = [p.at_us for p in (line.probes if line else ()) if p.role in SERVING]
         last_us = max(served, default=-1)
         went_down = any(
             fault.kind in _ENDS_PROCESS
             and fault.at_us >= last_us
             and (fault.target == "all" or dump.node in fault.target.split(","))
-            for fault in self._evidence.faults
+            for fault in self._recorded.faults
         )
         return self._take("tear", if_=went_down and dump.end >= dump.confirm)
 
     def are_all_damaged(self, group: str) -> bool:
         """Whether faults have damaged the copy of every member."""
-        evidence = self._evidence
-        nodes = {dump.node for dump in evidence.dumps_of.get(group, ())} or evidence.nodes_of(group)
-        sets = evidence.timeline(group).sets
+        recorded = self._recorded
+        nodes = {dump.node for dump in recorded.dumps_of.get(group, ())} or recorded.nodes_of(group)
+        sets = recorded.timeline(group).sets
         if sets:
-            nodes = {evidence.replica_nodes.get((group, replica), "") for replica in sets[-1]}
+            nodes = {recorded.replica_nodes.get((group, replica), "") for replica in sets[-1]}
         spans = self._lacking
         is_so = all(any(end == _NEVER for _, end in spans.get(node, ())) for node in nodes)
         return self._take("all_damaged", if_=bool(nodes) and is_so)
@@ -243,7 +238,7 @@ class Allowances:
     @cached_property
     def _deleted_below(self) -> dict[str, int]:
         found: dict[str, int] = {}
-        for dump in self._evidence.all_dumps:
+        for dump in self._recorded.all_dumps:
             for batch in dump.batches:
                 if batch.log_start and batch.position + batch.size <= dump.confirm:
                     found[dump.group] = max(found.get(dump.group, 0), batch.log_start)

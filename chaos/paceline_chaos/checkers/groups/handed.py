@@ -2,9 +2,10 @@
 
 from typing import TypeAlias
 
-from paceline_chaos.checkers.evidence.allowances import REPLACED, RETIRED
+from paceline_chaos.checkers.evidence.allowances import REPLACED
 from paceline_chaos.checkers.evidence.evidence import Evidence
 from paceline_chaos.checkers.evidence.findings import Findings
+from paceline_chaos.checkers.evidence.recorded import RETIRED
 from paceline_chaos.history.model import Commit, Outcome, QueryOffset, Queue
 
 _Lane: TypeAlias = tuple[str, Queue]

@@ -13,8 +13,9 @@ from operator import attrgetter
 from typing import TypeAlias
 
 from paceline.errors import LockFencedError
-from paceline_chaos.checkers.evidence.evidence import NEVER_US, Evidence
+from paceline_chaos.checkers.evidence.evidence import Evidence
 from paceline_chaos.checkers.evidence.findings import Findings
+from paceline_chaos.checkers.evidence.recorded import NEVER_US
 from paceline_chaos.history.model import Commit, Deliver, Lock, Outcome, Queue
 
 _Lane: TypeAlias = tuple[str, Queue]

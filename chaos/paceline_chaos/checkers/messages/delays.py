@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from paceline.errors import BadRequestError
 from paceline_chaos.checkers.evidence.bounds import SECOND_US
-from paceline_chaos.checkers.evidence.evidence import CLOCK_KINDS, Evidence, role_of
+from paceline_chaos.checkers.evidence.evidence import Evidence
 from paceline_chaos.checkers.evidence.findings import Findings
+from paceline_chaos.checkers.evidence.recorded import CLOCK_KINDS, role_of
 from paceline_chaos.history.model import Deliver, Outcome, Pull, Recall, Send
 
 EARLY_US = 2_000

@@ -3,8 +3,9 @@
 from collections import defaultdict
 from typing import TypeAlias
 
-from paceline_chaos.checkers.evidence.evidence import NEVER_US, Evidence
+from paceline_chaos.checkers.evidence.evidence import Evidence
 from paceline_chaos.checkers.evidence.findings import Findings
+from paceline_chaos.checkers.evidence.recorded import NEVER_US
 from paceline_chaos.history.model import Ack, Commit, Outcome, Pop, QueryOffset, Queue
 
 _NEVER_US = 1 << 62
