@@ -357,7 +357,7 @@ def report(history: Path, *, output: Path | None, as_json: bool) -> int:
     """Judge a HISTORY file (or the one in the folder of a run) again, with the bounds of its
     scenario or bed, and write its report as one HTML page. Exit code 1 if something was broken,
     or if the run stopped in the middle."""
-    from paceline_chaos.processes.scenario.expectations import judged
+    from paceline_chaos.checkers.expectations import judged
     from paceline_chaos.report.page import NO_VERDICT
     from paceline_chaos.report.read import read_history, read_observed
     from paceline_chaos.report.write import write_report

@@ -21,13 +21,13 @@ from paceline.platform.telemetry import become_node
 from paceline_broker.app import Broker
 from paceline_broker.app import serve as serve_broker
 from paceline_broker.config import HOUR_MS, BrokerConfig
+from paceline_chaos.cluster_sim import refusing
 from paceline_chaos.cluster_sim.addresses import (
     CLIENT_PORT,
     CONTROLLER_PORT,
     REPLICATION_PORT,
     Addresses,
 )
-from paceline_chaos.cluster_sim.faults import refusing
 from paceline_chaos.cluster_sim.topology import MIB, Topology
 from paceline_chaos.sim.machine import Machine
 from paceline_chaos.sim.process import Process, State

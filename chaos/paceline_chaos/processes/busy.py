@@ -20,7 +20,7 @@ from paceline.errors import DeadlineError, PacelineError
 from paceline.platform.runtime import SeededRandom, SystemClock, cancel_and_wait, pause, spawn
 from paceline_chaos.processes.cluster import Cluster
 from paceline_chaos.processes.node.fork_server import ForkServer
-from paceline_chaos.processes.scenario.specs import ClusterSpec
+from paceline_chaos.processes.specs import ClusterSpec
 from paceline_chaos.processes.watch import Tail
 
 LEADER_CHANGES_MAX = 2

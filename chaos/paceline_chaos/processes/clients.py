@@ -19,7 +19,7 @@ from paceline_chaos.history.entering import are_acknowledged
 from paceline_chaos.history.model import Queue
 from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.processes.cluster import HARNESS_HOST, Node
-from paceline_chaos.processes.scenario.specs import LoadSpec
+from paceline_chaos.processes.specs import LoadSpec
 
 DRAIN = "drain"
 """The client that reads everything in the end."""

@@ -20,7 +20,7 @@ from paceline.platform.runtime import SystemRandom
 from paceline.platform.secret import make_secret
 from paceline_chaos.processes.node.control import Control
 from paceline_chaos.processes.node.fork_server import ForkServer, NodeProcess
-from paceline_chaos.processes.scenario.specs import ClusterSpec
+from paceline_chaos.processes.specs import ClusterSpec
 
 HARNESS_HOST = "127.0.0.1"
 """Where probes come from; no cut touches it."""

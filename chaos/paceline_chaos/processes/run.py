@@ -16,6 +16,13 @@ from paceline.admin.client import AdminClient
 from paceline.errors import ConfigError, PacelineError
 from paceline.platform.disk_real import RealDisk
 from paceline.platform.runtime import SeededRandom, pause
+from paceline_chaos.checkers.expectations import (
+    EXPECT,
+    as_table,
+    availability,
+    judged,
+    longest_gap,
+)
 from paceline_chaos.cluster_sim.dump import dump_log, replayed_digest
 from paceline_chaos.cluster_sim.jobs.consuming import RETRIES_MAX
 from paceline_chaos.history.codec import HistoryWriter
@@ -36,13 +43,6 @@ from paceline_chaos.processes.cluster import Cluster, traceback_in
 from paceline_chaos.processes.leaders import leaderless_ms
 from paceline_chaos.processes.network import Network
 from paceline_chaos.processes.node.fork_server import ForkServer
-from paceline_chaos.processes.scenario.expectations import (
-    EXPECT,
-    as_table,
-    availability,
-    judged,
-    longest_gap,
-)
 from paceline_chaos.processes.scenario.nemesis import Ended, Nemesis
 from paceline_chaos.processes.scenario.scenario import Scenario, plan
 from paceline_chaos.processes.watch import Status, Watch

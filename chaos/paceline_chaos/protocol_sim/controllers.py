@@ -26,11 +26,11 @@ from paceline_chaos.protocol_sim.clock import BedClock
 from paceline_chaos.protocol_sim.coverage import Coverage
 from paceline_chaos.protocol_sim.dice import Dice
 from paceline_chaos.protocol_sim.judge import ViolationError
+from paceline_controller.election import election
 from paceline_controller.election.election import (
     NoElection,
     ReplicaHealth,
     ReplicaStatus,
-    choose,
     choose_first,
 )
 from paceline_controller.state import Machine
@@ -261,7 +261,7 @@ class Controllers:
             preferred = self._dice.one_of([None, *sorted(group.sync_state_set)])
             if self._favourite in group.sync_state_set and self._clock.now_ms < self._favoured_ms:
                 preferred = self._favourite
-            decision = choose(
+            decision = election.choose(
                 group, beliefs, term=TERM, reason=reason, preferred=preferred, leaving=leaving
             )
         if isinstance(decision, NoElection):
@@ -283,7 +283,7 @@ class Controllers:
         if group is None or (group.master, group.master_epoch) != (master, master_epoch):
             return f"epoch {master_epoch} is over"
         beliefs = {replica: self._belief(group, replica, alive) for replica in group.replicas}
-        decision = choose(
+        decision = election.choose(
             group, beliefs, term=TERM, reason="transfer", leaving=master, preferred=preferred
         )
         if isinstance(decision, NoElection):
@@ -352,8 +352,8 @@ class Controllers:
             view_version=heard.view_version,
         )
 
-    def _propose(self, election: ElectMaster) -> None:
-        self.ask(Request(self._envelope(election.to_json()), None, 0))
+    def _propose(self, chosen: ElectMaster) -> None:
+        self.ask(Request(self._envelope(chosen.to_json()), None, 0))
 
     def envelope(self, command: dict[str, Any], session: str, sequence: int) -> dict[str, Any]:
         """A command of a broker as the leader passes it on."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from paceline_chaos.processes.failover.figures import (
+from paceline_chaos.report.failover_figures import (
     MAX_MS_MAX,
     MEDIAN_MS_MAX,
     P99_MS_MAX,

@@ -12,9 +12,9 @@ from pathlib import Path
 import orjson
 
 from paceline_chaos.checkers.evidence.bounds import Bounds
+from paceline_chaos.checkers.expectations import BOUNDS, PROPERTIES, judged
 from paceline_chaos.history import codec
 from paceline_chaos.history.model import History
-from paceline_chaos.processes.scenario.expectations import BOUNDS, PROPERTIES, judged
 from paceline_chaos.report.read import verdict_beside
 from paceline_chaos.verdict import Verdict
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from paceline_chaos.checkers.expectations import longest_gap
 from paceline_chaos.history.model import (
     Deliver,
     Entry,
@@ -19,7 +20,6 @@ from paceline_chaos.history.model import (
     Pull,
     Send,
 )
-from paceline_chaos.processes.scenario.expectations import longest_gap
 
 STEP_MS = 100
 STEPS_MAX = 1200

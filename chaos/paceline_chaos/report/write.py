@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from paceline_chaos.history.model import History
-from paceline_chaos.processes.failover.figures import FailoverFigures
+from paceline_chaos.report.failover_figures import FailoverFigures
 from paceline_chaos.report.failover_page import failover_page
 from paceline_chaos.report.page import page_of
 from paceline_chaos.verdict import Verdict

@@ -23,12 +23,12 @@ from paceline.producer.hooks import SendContext
 from paceline.producer.producer import Producer
 from paceline.producer.settings import ProducerSettings
 from paceline_chaos.cluster_sim.bodies import make_body, value_of
-from paceline_chaos.cluster_sim.faults.refusing import BROKER
 from paceline_chaos.cluster_sim.jobs.around import Around
 from paceline_chaos.cluster_sim.jobs.consuming import look_at_offsets
 from paceline_chaos.cluster_sim.jobs.popping import INVISIBLE_MS
 from paceline_chaos.cluster_sim.jobs.reading import asking_to_process, seen
 from paceline_chaos.cluster_sim.jobs.sending import asking_to_send, enter_outcome
+from paceline_chaos.cluster_sim.refusing import BROKER
 from paceline_chaos.history.hooked import (
     AFTER_CONSUME,
     AFTER_SEND,

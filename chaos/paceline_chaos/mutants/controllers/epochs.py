@@ -12,7 +12,6 @@ from paceline_broker.replication.replica.replica import ReplicaReplication
 from paceline_broker.role.role import BrokerRole
 from paceline_broker.storage.identity import StoreIdentity
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
-from paceline_chaos.protocol_sim import controllers as controllers_module
 from paceline_controller.election import election, liveness
 from paceline_controller.election.election import NoElection
 from paceline_controller.state import mastership, replicas
@@ -63,11 +62,12 @@ def _divergence_by_length() -> list[Patch]:
 
 def _unclean_without_an_order() -> list[Patch]:
     """Where no member is electable, the leader takes who is there, as if it had been ordered."""
+    choose = election.choose
 
     def choose_anybody(
         group: Any, beliefs: Any, *, term: int, reason: str, **wishes: Any
     ) -> ElectMaster | NoElection:
-        choice = election.choose(group, beliefs, term=term, reason=reason, **wishes)
+        choice = choose(group, beliefs, term=term, reason=reason, **wishes)
         healthy = [r for r, b in beliefs.items() if b.standing is election.ReplicaStatus.HEALTHY]
         if isinstance(choice, ElectMaster) or not healthy:
             return choice
@@ -77,7 +77,7 @@ def _unclean_without_an_order() -> list[Patch]:
 
     return [
         (liveness, "choose", choose_anybody),
-        (controllers_module, "choose", choose_anybody),
+        (election, "choose", choose_anybody),
     ]
 
 
@@ -116,7 +116,7 @@ def _anybody_is_elected() -> list[Patch]:
         return set(group.sync_state_set) - set(command.without) | {command.winner}
 
     return [
-        (controllers_module, "choose", choose_from_all),
+        (election, "choose", choose_from_all),
         (mastership, "_check_winner", _nothing),
         (mastership, "check_members", _nothing),
         (mastership, "_remaining_set", remaining_set),
@@ -169,7 +169,7 @@ def _ill_candidates_elected() -> list[Patch]:
         }
         return choose(group, healthy, **how)
 
-    return [(controllers_module, "choose", choose_any)]
+    return [(election, "choose", choose_any)]
 
 
 def _restarted_master_stays() -> list[Patch]:

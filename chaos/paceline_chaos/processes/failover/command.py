@@ -12,7 +12,7 @@ from paceline.cli.options import FiniteRange
 from paceline_chaos.processes.leftovers import make_folder
 
 if TYPE_CHECKING:
-    from paceline_chaos.processes.failover.figures import FailoverFigures
+    from paceline_chaos.report.failover_figures import FailoverFigures
     from paceline_chaos.verdict import Verdict
 
 

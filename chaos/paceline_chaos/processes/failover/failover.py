@@ -25,9 +25,9 @@ from paceline_chaos.history.entering import enter_probe
 from paceline_chaos.history.model import FaultEvent, History, Phase
 from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.processes.failover.evidence import bugs_told, enter_decisions, enter_logs
-from paceline_chaos.processes.failover.figures import FailoverFigures, Kill, figures_of
 from paceline_chaos.processes.failover.load import StallWatch, SteadyClients
 from paceline_chaos.processes.node.fork_server import ForkServer
+from paceline_chaos.report.failover_figures import FailoverFigures, Kill, figures_of
 from paceline_chaos.verdict import Verdict
 from paceline_controller.app import main as controller_main
 

@@ -5,7 +5,7 @@ is known from the file. A sentence says what is wrong and what would be right; N
 """
 
 from paceline_chaos.faults.plan import KINDS
-from paceline_chaos.processes.scenario.specs import ClusterSpec, FaultSpec, LoadSpec
+from paceline_chaos.processes.specs import ClusterSpec, FaultSpec, LoadSpec
 
 LINK_KINDS = frozenset({"cut", "isolate", "split", "bridge", "flap", "thin_link"})
 """Faults between two sides, either of which may be clients."""

@@ -31,16 +31,16 @@ the same faults (whom a role means is found when the fault begins).
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, field
 
 from paceline.errors import ConfigError
 from paceline.platform.ports import Random
+from paceline_chaos.checkers.expectations import Expectation
 from paceline_chaos.cluster_sim.jobs.names import JOBS
 from paceline_chaos.faults.plan import Fault
 from paceline_chaos.processes.scenario.aimed import wrong_with
-from paceline_chaos.processes.scenario.specs import ClusterSpec, FaultSpec, LoadSpec
+from paceline_chaos.processes.specs import ClusterSpec, FaultSpec, LoadSpec
+from paceline_chaos.tables import build
 
 NETWORK_KINDS = frozenset({"cut", "isolate", "split", "bridge", "flap", "reset", "thin_link"})
 """Faults that need a network of our own."""
@@ -64,37 +64,6 @@ FAMILIES: Mapping[str, str] = {
     "acknowledgement": "everybody who dies between append and acknowledgement, weaker settings",
 }
 """Of scenarios: what rounds are counted for."""
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expectation:
-    """What a run must show besides a history without violations."""
-
-    gap_ms_max: int | None = None
-    """The longest time, under load, in which nobody in the cluster got an acknowledgement."""
-    gap_ms_min: int = 0
-    """Where a setting gives up availability: nothing may be acknowledged for so long."""
-    availability_min: float = 0.0
-    """Of the load's seconds, the share in which somebody got an acknowledgement."""
-    failed_sends_max: int | None = None
-    """Sends that may end with an error or without a known outcome."""
-    failed_calls_max: int | None = None
-    """So too of what consumers ask the library for: offsets, commits, ranges, messages."""
-    leaderless_ms_max: int | None = None
-    """From the death of the leading controller until the next one leads."""
-    acknowledged_min: int = 200
-    elections_min: int = 0
-    elections_max: int | None = None
-    settle_ms_max: int = 20_000
-    """From the last healing until every group has a master and all its replicas in sync."""
-    counters_min: Mapping[str, int] = field(default_factory=dict)
-    """What must have happened so often, by the checkers' counters: "lost.unconfirmed" = 1."""
-    may_break: tuple[str, ...] = ()
-    """Properties that the settings of this scenario give up; told, and no failure."""
-    refusals_max: int = 0
-    """Nodes that may refuse to start because of damage; they are then started empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +106,8 @@ def parse(name: str, text: str, *, source: str = "") -> Scenario:
     tables = raw if isinstance(raw, list) else []
     places = _places(source, text, len(tables))
     for place, table in zip(places, tables, strict=True):
-        _build(FaultSpec, table, place)
-    scenario = _build(Scenario, {**document, "name": name}, source)
+        build(FaultSpec, table, place)
+    scenario = build(Scenario, {**document, "name": name}, source)
     _check(scenario, source)
     for place, spec in zip(places, scenario.fault, strict=True):
         wrong = wrong_with(spec, scenario.cluster, scenario.load)
@@ -194,11 +163,6 @@ def _check(scenario: Scenario, source: str) -> None:
         raise ConfigError(f'{source}: durability must be "fsync" or "memory"')
 
 
-def parse_expectation(table: object) -> Expectation:
-    """What a scenario expects, from a table. ConfigError with one sentence."""
-    return _build(Expectation, table, "expect")
-
-
 def _drawn(scenario: Scenario, random: Random) -> list[FaultSpec]:
     left = list(scenario.fault)
     if not scenario.draw:
@@ -227,43 +191,3 @@ def plan(scenario: Scenario, random: Random) -> list[Fault]:
                 )
             )
     return sorted(faults, key=lambda fault: fault.at_ms)
-
-
-# -- tables into dataclasses ----------------------------------------------------------------------
-
-
-def _build(cls: type[T], table: object, where: str) -> T:
-    if not isinstance(table, dict):
-        raise ConfigError(f"{where} must be a table, not {table!r}")
-    hints = get_type_hints(cls)
-    for key in table:
-        if key not in hints:
-            raise ConfigError(f"{where}: {key} is unknown; known: {', '.join(hints)}")
-    for item in fields(cls):  # type: ignore[arg-type]
-        is_required = item.default is MISSING and item.default_factory is MISSING
-        if is_required and item.name not in table:
-            raise ConfigError(f"{where}: {item.name} is missing")
-    return cls(**{key: _value(hints[key], raw, f"{where}: {key}") for key, raw in table.items()})
-
-
-def _value(hint: Any, raw: object, where: str) -> Any:
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is UnionType:
-        return _value(arguments[0], raw, where)
-    if origin is tuple:
-        if not isinstance(raw, list):
-            raise ConfigError(f"{where} must be an array, not {raw!r}")
-        return tuple(_value(arguments[0], item, f"{where}[{at}]") for at, item in enumerate(raw))
-    if origin is not None:  # a Mapping: settings of other programs are checked by them
-        if not isinstance(raw, dict):
-            raise ConfigError(f"{where} must be a table, not {raw!r}")
-        return {key: _value(arguments[1], item, f"{where}.{key}") for key, item in raw.items()}
-    if hint is Any:
-        return raw
-    if hint is float and type(raw) is int:
-        return float(raw)
-    if is_dataclass(hint) and isinstance(hint, type):
-        return _build(hint, raw, where)
-    if type(raw) is not hint:
-        raise ConfigError(f"{where} must be {hint.__name__}, not {raw!r}")
-    return raw

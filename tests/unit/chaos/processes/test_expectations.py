@@ -5,6 +5,15 @@ import pytest
 from tests.support.chaos.hand import SECOND, Hand, acknowledged
 
 from paceline.errors import ConfigError
+from paceline_chaos.checkers.expectations import (
+    EXPECT,
+    Expectation,
+    as_table,
+    judged,
+    longest_gap,
+    parse_expectation,
+    unmet,
+)
 from paceline_chaos.history.model import (
     Decision,
     Entry,
@@ -13,15 +22,7 @@ from paceline_chaos.history.model import (
     Phase,
     Stall,
 )
-from paceline_chaos.processes.scenario.expectations import (
-    EXPECT,
-    as_table,
-    judged,
-    longest_gap,
-    unmet,
-)
 from paceline_chaos.processes.scenario.file import load_scenarios
-from paceline_chaos.processes.scenario.scenario import Expectation, parse_expectation
 from paceline_chaos.verdict import Violation
 
 

@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from paceline.platform.runtime import ManualClock, SeededRandom
+from paceline_chaos.checkers.expectations import Expectation, uncounted
 from paceline_chaos.faults.plan import Fault
 from paceline_chaos.history.model import FaultEvent
 from paceline_chaos.history.recorder import Recorder
@@ -17,9 +18,7 @@ from paceline_chaos.processes.node import power
 from paceline_chaos.processes.node.control import Control
 from paceline_chaos.processes.node.stepped_clock import SteppedClock
 from paceline_chaos.processes.scenario import aim, damage
-from paceline_chaos.processes.scenario.expectations import uncounted
 from paceline_chaos.processes.scenario.nemesis import Nemesis
-from paceline_chaos.processes.scenario.scenario import Expectation
 from paceline_chaos.processes.watch import Watch
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from tests.support.chaos.hand import SECOND, acknowledged
 
+from paceline_chaos.checkers.expectations import availability, longest_gap
 from paceline_chaos.history.model import Entry, History, Phase
 from paceline_chaos.ledger import Line, summary
 from paceline_chaos.processes.rounds import Round, planned
-from paceline_chaos.processes.scenario.expectations import availability, longest_gap
 from paceline_chaos.processes.scenario.file import load_scenarios
 from paceline_chaos.processes.scenario.scenario import FAMILIES, Scenario
 

@@ -8,9 +8,9 @@ import orjson
 import pytest
 from tests.unit.chaos.report.histories import Maker, eventful
 
+from paceline_chaos.checkers.expectations import longest_gap
 from paceline_chaos.history.decided import decided
 from paceline_chaos.history.model import History, Outcome, Phase, Queue, Stall
-from paceline_chaos.processes.scenario.expectations import longest_gap
 from paceline_chaos.report.page import page_of
 from paceline_chaos.report.write import write_report
 from paceline_chaos.verdict import Verdict, Violation

@@ -9,10 +9,9 @@ from tests.support.chaos.hand import SECOND, Hand
 from paceline.cli.main import main
 from paceline_chaos.checkers import judge
 from paceline_chaos.checkers.evidence.bounds import Bounds
+from paceline_chaos.checkers.expectations import EXPECT, Expectation, as_table
 from paceline_chaos.history.codec import save
 from paceline_chaos.history.model import Phase, ReplicaDump
-from paceline_chaos.processes.scenario.expectations import EXPECT, as_table
-from paceline_chaos.processes.scenario.scenario import Expectation
 from paceline_chaos.report.keep import keep
 from paceline_chaos.verdict import Verdict, Violation
 

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.chaos.report.histories import Maker
 
 from paceline_chaos.history.model import Outcome
-from paceline_chaos.processes.failover.figures import (
+from paceline_chaos.report.failover_figures import (
     FailoverFigures,
     Kill,
     Sample,

@@ -3,8 +3,8 @@
 from collections import Counter
 
 from paceline_chaos.cluster_sim.all_ack.questions import unseen
-from paceline_chaos.cluster_sim.faults.refusing import BROKER
 from paceline_chaos.cluster_sim.jobs.hooking import SENDER
+from paceline_chaos.cluster_sim.refusing import BROKER
 from paceline_chaos.cluster_sim.run import Result
 from paceline_chaos.cluster_sim.script import Director, Steps
 from paceline_chaos.history.hooked import AFTER_CONSUME, AFTER_SEND, REFUSED, HookCall

@@ -9,7 +9,7 @@ from paceline_chaos.history.hooked import REFUSED
 
 BROKER = "broker"
 """Value of that property: brokers refuse it."""
-NAME = "paceline_chaos.cluster_sim.faults.refusing:register"
+NAME = "paceline_chaos.cluster_sim.refusing:register"
 """As a broker's configuration names it."""
 
 

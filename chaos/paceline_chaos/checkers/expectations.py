@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +20,7 @@ from paceline_chaos.history.model import (
     Send,
     Stall,
 )
-from paceline_chaos.processes.scenario.scenario import Expectation, parse_expectation
+from paceline_chaos.tables import build
 from paceline_chaos.verdict import Verdict, Violation
 
 PROPERTY = "EXPECT"
@@ -30,6 +30,40 @@ BOUNDS, PROPERTIES = "bounds", "properties"
 """Where it has those that its bed was judged by, if they are not the checkers' own."""
 _SECOND_US = 1_000_000
 _PROOF_MAX = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """What a run must show besides a history without violations."""
+
+    gap_ms_max: int | None = None
+    """The longest time, under load, in which nobody in the cluster got an acknowledgement."""
+    gap_ms_min: int = 0
+    """Where a setting gives up availability: nothing may be acknowledged for so long."""
+    availability_min: float = 0.0
+    """Of the load's seconds, the share in which somebody got an acknowledgement."""
+    failed_sends_max: int | None = None
+    """Sends that may end with an error or without a known outcome."""
+    failed_calls_max: int | None = None
+    """So too of what consumers ask the library for: offsets, commits, ranges, messages."""
+    leaderless_ms_max: int | None = None
+    """From the death of the leading controller until the next one leads."""
+    acknowledged_min: int = 200
+    elections_min: int = 0
+    elections_max: int | None = None
+    settle_ms_max: int = 20_000
+    """From the last healing until every group has a master and all its replicas in sync."""
+    counters_min: Mapping[str, int] = field(default_factory=dict)
+    """What must have happened so often, by the checkers' counters: "lost.unconfirmed" = 1."""
+    may_break: tuple[str, ...] = ()
+    """Properties that the settings of this scenario give up; told, and no failure."""
+    refusals_max: int = 0
+    """Nodes that may refuse to start because of damage; they are then started empty."""
+
+
+def parse_expectation(table: object) -> Expectation:
+    """What a scenario expects, from a table. ConfigError with one sentence."""
+    return build(Expectation, table, "expect")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
