@@ -16,7 +16,7 @@ import orjson
 from paceline.cli.output import echo_json, echo_table
 from paceline.errors import BadRequestError, PacelineError, from_problem, to_problem
 from paceline_chaos.checkers.evidence.bounds import Bounds
-from paceline_chaos.exits import EXIT_BAD, EXIT_INTERRUPTED
+from paceline_chaos.commands import EXIT_BAD, EXIT_INTERRUPTED
 from paceline_chaos.history.model import History
 from paceline_chaos.processes.busy_command import command as busy
 from paceline_chaos.processes.failover.command import command as failover

@@ -19,7 +19,7 @@ import orjson
 
 from paceline.errors import BadRequestError
 from paceline_chaos.cluster_sim.coverage import said_of_judged
-from paceline_chaos.exits import EXIT_REFUSED
+from paceline_chaos.commands import EXIT_REFUSED
 from paceline_chaos.protocol_sim.coverage import Coverage
 from paceline_chaos.seeds import said_of_reruns
 

@@ -24,7 +24,7 @@ from paceline.errors import BadRequestError
 from paceline.platform.runtime import SystemClock
 from paceline_chaos import ledger
 from paceline_chaos.cluster_sim.coverage import COVERAGE, lacks, said_of_judged
-from paceline_chaos.exits import EXIT_INTERRUPTED, EXIT_REFUSED
+from paceline_chaos.commands import EXIT_INTERRUPTED, EXIT_REFUSED
 from paceline_chaos.goals import (
     SEEDS_TO_JUDGE,
     SEEDS_WANTED,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from paceline_chaos.cpu import cpu_s
+from paceline_chaos.commands import cpu_s
 from paceline_chaos.mutants import MUTANTS
 from paceline_chaos.mutants.mutant import Mutant
 from paceline_chaos.protocol_sim.run import run_seed

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from paceline.errors import BadRequestError
 from paceline_chaos.cluster_sim import console
-from paceline_chaos.exits import EXIT_REFUSED
+from paceline_chaos.commands import EXIT_REFUSED
 from paceline_chaos.seeds import how_many, one_seed, seeds_between
 
 

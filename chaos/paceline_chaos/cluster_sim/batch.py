@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from paceline_chaos.cluster_sim.faults.plan import Plan
 from paceline_chaos.cluster_sim.run import run_world
-from paceline_chaos.cpu import cpu_s
+from paceline_chaos.commands import cpu_s
 from paceline_chaos.verdict import Violation, code_or_harness
 
 _WORLDS_PER_PROCESS = 20

@@ -19,8 +19,8 @@ from paceline.records.decode import BatchView
 from paceline.records.header import HEADER_BYTES, Cause, Kind, parse_header
 from paceline.wire.properties import ESCAPED_FROM
 from paceline_chaos.cluster_sim.bodies import crc_of, value_of
+from paceline_chaos.history.entering import given_up
 from paceline_chaos.history.model import SKIPPED, Queue, StoredBatch
-from paceline_chaos.history.retained import given_up
 from paceline_controller.raft.log.entries import COMMAND_ENTRY
 from paceline_controller.raft.log.journal import Journal
 from paceline_controller.raft.log.snapshot import SnapshotStore

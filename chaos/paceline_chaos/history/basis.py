@@ -54,3 +54,20 @@ class Operation(Event):
     """Code of the error (`PacelineError.code`) if it was not OK."""
     node: str | None = None
     """The node that answered, where the client knows it."""
+
+
+class Found(NamedTuple):
+    """All that the checkers ask of a row of an answer."""
+
+    group: str
+    """Broker group."""
+    queue: int
+    offset: int
+    value: str
+    """What its body says that it is called, and crc32c of that body."""
+    crc: int
+    key: str
+    """ "" = none."""
+    message_id: str
+    unique_key: str
+    store_unix_ms: int

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
-from paceline_chaos.history.found import Found
+from paceline_chaos.history.basis import Found
 from paceline_chaos.history.model import Entry, Event, History, Queue, Seen, StoredBatch
 
 VERSION = 1

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from paceline.records.decode import BatchView
+from paceline.records.header import Kind
 from paceline_chaos.history.model import History, Outcome, Probe, Send
 from paceline_chaos.history.recorder import Recorder
 
@@ -45,3 +47,10 @@ def are_acknowledged(history: History, senders: Iterable[str], *, since_us: int)
         if not wanted:
             return True
     return False
+
+
+def given_up(view: BatchView) -> int:
+    """Below this nothing is kept, as the retention record `view` says; 0 for all else (R26)."""
+    if view.header.kind != Kind.RETENTION:
+        return 0
+    return int(view.document()["log_start"] or 0)

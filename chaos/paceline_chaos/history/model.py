@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from paceline_chaos.history.basis import Event as Event
+from paceline_chaos.history.basis import Found
 from paceline_chaos.history.basis import Operation as Operation
 from paceline_chaos.history.basis import Outcome as Outcome
 from paceline_chaos.history.basis import Queue as Queue
 from paceline_chaos.history.basis import Seen as Seen
-from paceline_chaos.history.found import Found
 from paceline_chaos.history.hooked import HookCall
 
 ALL_ACK = "all_ack_in_sync_state_set"

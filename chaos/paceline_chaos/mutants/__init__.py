@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from paceline_chaos.mutants.acting import ACTING
 from paceline_chaos.mutants.clients import CLIENTS
+from paceline_chaos.mutants.controllers.controllers import CONTROLLERS
 from paceline_chaos.mutants.controllers.epochs import EPOCHS
 from paceline_chaos.mutants.controllers.founding import FOUNDING
 from paceline_chaos.mutants.controllers.raft import RAFT
@@ -25,6 +26,7 @@ from paceline_chaos.mutants.features.retries import RETRIES
 from paceline_chaos.mutants.features.transactions import TRANSACTIONS
 from paceline_chaos.mutants.mutant import Mutant
 from paceline_chaos.mutants.scripts import MOMENTS
+from paceline_chaos.mutants.shells import SHELLS
 from paceline_chaos.mutants.storage.deletion import DELETION
 from paceline_chaos.mutants.storage.disks import DISKS
 from paceline_chaos.mutants.storage.projections import PROJECTIONS
@@ -33,7 +35,6 @@ from paceline_chaos.mutants.storage.retention import RETENTION
 from paceline_chaos.mutants.storage.returning import RETURNING
 from paceline_chaos.mutants.storage.sealing import SEALING
 from paceline_chaos.mutants.storage.waiting import WAITING
-from paceline_chaos.mutants.world import WORLD
 
 __all__ = ["CORE_MUTANTS", "MUTANTS", "WORLD_MUTANTS", "Mutant"]
 
@@ -45,7 +46,8 @@ _ALL = (
     *PROJECTIONS,
     *QUERIES,
     *CLIENTS,
-    *WORLD,
+    *CONTROLLERS,
+    *SHELLS,
     *MOMENTS,
     *ACTING,
     *ESCAPING,

@@ -22,7 +22,7 @@ import orjson
 from paceline.errors import PacelineError, to_problem
 from paceline.platform.node_process import raise_file_limit
 from paceline.platform.telemetry import Node, start_logging
-from paceline_chaos.exits import EXIT_BAD, EXIT_INTERRUPTED, EXIT_REFUSED
+from paceline_chaos.commands import EXIT_BAD, EXIT_INTERRUPTED, EXIT_REFUSED
 from paceline_chaos.processes import network
 from paceline_chaos.processes.node.fork_server import ForkServer, end_with_parent
 from paceline_chaos.processes.run import Result, Run, check_permitted

@@ -8,7 +8,7 @@ import click
 
 from paceline.cli.options import FiniteRange
 from paceline.cli.output import echo_json
-from paceline_chaos.exits import EXIT_BAD, EXIT_INTERRUPTED
+from paceline_chaos.commands import EXIT_BAD, EXIT_INTERRUPTED
 from paceline_chaos.processes.leftovers import said_of_interrupt
 
 

@@ -10,7 +10,7 @@ from paceline.cli.options import FiniteRange
 from paceline.cli.output import echo_json, echo_table
 from paceline.errors import BadRequestError
 from paceline.platform.runtime import SystemClock
-from paceline_chaos.exits import EXIT_INTERRUPTED
+from paceline_chaos.commands import EXIT_INTERRUPTED
 from paceline_chaos.processes.leftovers import said_of_interrupt
 from paceline_chaos.processes.scenario.scenario import FAMILIES, Scenario
 

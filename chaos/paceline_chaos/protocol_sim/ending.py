@@ -8,8 +8,8 @@ from crc32c import crc32c
 
 from paceline.records.decode import BatchView
 from paceline.records.header import Kind
+from paceline_chaos.history.entering import given_up
 from paceline_chaos.history.model import ControllerDump, Phase, ReplicaDump, StoredBatch
-from paceline_chaos.history.retained import given_up
 from paceline_chaos.protocol_sim.clients import QUEUES, Reader, named
 from paceline_chaos.protocol_sim.controllers import GROUP
 from paceline_chaos.protocol_sim.judge import content

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paceline_chaos.cluster_sim.faults.shrink import minimal
-from paceline_chaos.cpu import cpu_s
+from paceline_chaos.commands import cpu_s
 from paceline_chaos.mutants import MUTANTS
 from paceline_chaos.mutants.mutant import Mutant
 from paceline_chaos.raft.coverage import COUNTERS

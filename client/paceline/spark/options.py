@@ -7,6 +7,7 @@ must not read everything. Spark hands option names over in lower case. docs/SPAR
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any
 
@@ -15,7 +16,6 @@ import orjson
 from paceline.errors import BadRequestError, ConfigError
 from paceline.platform.address import parse_address
 from paceline.spark.columns import COLUMNS, columns_named
-from paceline.spark.moments import parse_moment
 from paceline.spark.offsets import QUEUE_ID_MAX, Position, StartKind, parse_position
 from paceline.wire.fields import I64_MAX
 from paceline.wire.names import check_name, check_topic_name
@@ -377,3 +377,19 @@ def _texts(options: Options, name: str) -> frozenset[str] | None:
             f'option {name} must be like a || b, or ["a", "b"], not {text!r}', field=name
         )
     return frozenset(parts)
+
+
+def parse_moment(text: str, *, name: str) -> int:
+    """Unix milliseconds of a number or of an ISO 8601 time (UTC when it names no zone)."""
+    plain = text.strip()
+    if re.fullmatch(r"[0-9]{1,15}", plain):
+        return int(plain)
+    try:
+        moment = datetime.fromisoformat(plain)
+    except ValueError:
+        raise BadRequestError(
+            f"option {name} must be unix milliseconds or ISO 8601, not {text!r}", field=name
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)

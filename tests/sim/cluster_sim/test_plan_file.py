@@ -16,7 +16,7 @@ from paceline_chaos.cluster_sim.faults.plan import draw_plan
 from paceline_chaos.cluster_sim.faults.plan_file import WrittenPlan, read_plan, write_plan
 from paceline_chaos.cluster_sim.run import run_world
 from paceline_chaos.cluster_sim.topology import draw_topology
-from paceline_chaos.exits import EXIT_REFUSED
+from paceline_chaos.commands import EXIT_REFUSED
 from paceline_chaos.history.model import FaultEvent, History
 from paceline_chaos.verdict import Verdict, Violation
 

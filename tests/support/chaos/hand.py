@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from paceline_chaos.history.found import Found
+from paceline_chaos.history.basis import Found
 from paceline_chaos.history.model import (
     Ack,
     AlterTopic,

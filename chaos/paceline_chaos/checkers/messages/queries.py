@@ -4,7 +4,7 @@ from collections import defaultdict
 
 from paceline_chaos.checkers.evidence.evidence import Evidence
 from paceline_chaos.checkers.evidence.findings import Findings
-from paceline_chaos.history.found import Found
+from paceline_chaos.history.basis import Found
 from paceline_chaos.history.model import Find, Outcome, Queue
 
 Place = tuple[Queue, int]

@@ -19,7 +19,7 @@ from paceline.producer.producer import Producer
 from paceline_chaos.cluster_sim.bodies import crc_of, make_body, value_of
 from paceline_chaos.cluster_sim.jobs.around import CALL_TIMEOUT_MS, Around
 from paceline_chaos.cluster_sim.jobs.sending import SETTINGS, asking_to_send, enter_outcome
-from paceline_chaos.history.found import Found
+from paceline_chaos.history.basis import Found
 from paceline_chaos.history.model import Find, History, Outcome, Send
 
 _BURST_MAX = 4

@@ -7,7 +7,7 @@ from tests.unit.chaos.checkers.cases import case
 from tests.unit.chaos.checkers.hook_cases import CASES as CASES
 
 from paceline_chaos.checkers.messages.queries import DENIED
-from paceline_chaos.history.found import Found
+from paceline_chaos.history.basis import Found
 from paceline_chaos.history.model import Outcome
 
 

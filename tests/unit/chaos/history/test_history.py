@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from paceline.errors import ConflictError, PacelineError
+from paceline_chaos.history.basis import Found
 from paceline_chaos.history.codec import HistoryFormatError, HistoryWriter, load, save
-from paceline_chaos.history.found import Found
 from paceline_chaos.history.model import (
     ControllerDump,
     Decision,

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import PacelineError
-from paceline.spark.moments import parse_moment
 from paceline.spark.offsets import StartKind
 from paceline.spark.options import (
     MIB,
     READ_OPTIONS,
     WRITE_OPTIONS,
+    parse_moment,
     read_options,
     write_options,
 )
