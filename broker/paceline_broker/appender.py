@@ -104,7 +104,7 @@ class Appender:
 
     def messages(self, batch: Buffer, header: BatchHeader, *, store_unix_ms: int) -> int:
         """Append a producer's batch to its queue; returns the queue offset of its first message."""
-        key = header.topic_id << 16 | header.queue_id
+        key = queue_key(header.topic_id, header.queue_id)
         queue = self._projections.consume_queues.get_or_make(key)
         base = queue.end
         self._append(batch, base, store_unix_ms)

@@ -3,14 +3,13 @@
 `Request.routes` in `paceline.wire.calls` says where each call stands.
 """
 
-import re
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from paceline.errors import BadRequestError
-from paceline.wire.calls.request import CALLED, Request, Route, refused
+from paceline.wire.calls.request import CALLED, Request, Route, names_in_path, query_fields, refused
 from paceline.wire.calls.table import CALLS
 from paceline_broker.server.http_requests import check_parameters, json_answer, read_json
 from paceline_broker.service.rpc import Calls
@@ -27,16 +26,12 @@ def call_routes(calls: Calls) -> list[web.RouteDef]:
 
 def _handler(calls: Calls, type_: type[Request[Any]], route: Route) -> Any:
     name = type_.call_name()
-    in_path = frozenset(re.findall(r"\{(\w+)\}", route.path))
-    as_parameters = sorted(
-        field.name
-        for field in msgspec.structs.fields(type_)
-        if field.name not in in_path and _is_scalar(msgspec.inspect.type_info(field.type))
-    )
+    in_path = names_in_path(route.path)
+    in_query = sorted(query_fields(type_, route))
 
     async def handler(request: web.Request) -> web.Response:
         if route.method == "GET":
-            document = read_parameters(type_, check_parameters(request, *as_parameters))
+            document = read_parameters(type_, check_parameters(request, *in_query))
         else:
             document = await _read_body(request, in_path)
         return json_answer(await calls.named(name, {**document, **request.match_info}))
@@ -44,25 +39,10 @@ def _handler(calls: Calls, type_: type[Request[Any]], route: Route) -> Any:
     return handler
 
 
-def _is_scalar(type_: msgspec.inspect.Type) -> bool:
-    """Whether a text can stand for it."""
-    if isinstance(type_, msgspec.inspect.UnionType):
-        return all(map(_is_scalar, type_.types))
-    return isinstance(
-        type_,
-        msgspec.inspect.IntType
-        | msgspec.inspect.StrType
-        | msgspec.inspect.BoolType
-        | msgspec.inspect.LiteralType
-        | msgspec.inspect.NoneType,
-    )
-
-
 def read_parameters(type_: type[Request[Any]], given: Any) -> dict[str, Any]:
     """Query parameters by their types in the call: numbers and flags are text here."""
-    types = msgspec.structs.fields(type_)
     found: dict[str, Any] = {}
-    for field in types:
+    for field in msgspec.structs.fields(type_):
         if field.name not in given:
             continue
         try:
@@ -74,7 +54,7 @@ def read_parameters(type_: type[Request[Any]], given: Any) -> dict[str, Any]:
     return found
 
 
-async def _read_body(request: web.Request, in_path: frozenset[str]) -> dict[str, Any]:
+async def _read_body(request: web.Request, in_path: list[str]) -> dict[str, Any]:
     check_parameters(request)
     document = await read_json(request)
     for name in (*in_path, CALLED):

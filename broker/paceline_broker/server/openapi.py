@@ -15,7 +15,7 @@ import msgspec
 
 from paceline.errors import BY_CODE
 from paceline.platform.version import VERSION
-from paceline.wire.calls.request import CALLED, Answer, Request, Route
+from paceline.wire.calls.request import CALLED, Answer, Request, Route, names_in_path, query_fields
 from paceline.wire.calls.table import CALLS
 
 _BATCH = "application/vnd.paceline.batch"
@@ -178,7 +178,7 @@ def _of_call(
 ) -> dict[str, Any]:
     schema = schemas[call.__name__]
     described = cleandoc(call.__doc__ or "")
-    in_path = re.findall(r"\{(\w+)\}", route.path)
+    in_path = names_in_path(route.path)
     rest = {
         name: each for name, each in schema["properties"].items() if name not in {*in_path, CALLED}
     }
@@ -192,9 +192,8 @@ def _of_call(
     }
     if route.method == "GET":
         operation["parameters"] += [
-            _parameter(name, "query", each, is_required=name in required)
-            for name, each in rest.items()
-            if "array" not in str(each)
+            _parameter(name, "query", rest[name], is_required=name in required)
+            for name in query_fields(call, route)
         ]
     else:
         body = {"type": "object", "properties": rest, "additionalProperties": False}
@@ -216,7 +215,7 @@ def _any_call(by_name: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_other(other: _Other) -> dict[str, Any]:
-    in_path = re.findall(r"\{(\w+)\}", other.path)
+    in_path = names_in_path(other.path)
     operation: dict[str, Any] = {
         "operationId": re.sub(r"\W+", "_", f"{other.method.lower()}{other.path}").strip("_"),
         "summary": other.summary,

@@ -5,7 +5,6 @@ harness. Only the harness starts, stops and signals nodes, by the process ids th
 """
 
 import contextlib
-import os
 import shutil
 import signal
 import socket
@@ -224,8 +223,3 @@ def traceback_in(log_path: Path) -> str | None:
     text = log_path.read_text(errors="replace") if log_path.exists() else ""
     at = text.find("Traceback (most recent call last)")
     return None if at < 0 else text[max(0, at - 300) : at + 3000]
-
-
-def file_paths(folder: Path) -> list[Path]:
-    """Every file below a folder, in stable order."""
-    return sorted(Path(parent, name) for parent, _, names in os.walk(folder) for name in names)

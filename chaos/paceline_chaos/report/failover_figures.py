@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paceline_chaos.history.model import Decision, FaultEvent, History, Outcome, Send
+from paceline_chaos.history.model import Decision, History, Outcome, Send
 from paceline_chaos.report.rates import percentile
 
 MEDIAN_MS_MAX = 300
@@ -284,12 +284,3 @@ def _acknowledged(
 
 def _after(kill: Kill, at_us: int | None) -> float | None:
     return None if at_us is None else max(0.0, (at_us - kill.at_us) / 1000)
-
-
-def kills_of(history: History) -> list[FaultEvent]:
-    """The begins of kills, in order."""
-    return [
-        entry
-        for entry in history.entries
-        if isinstance(entry, FaultEvent) and entry.kind == "kill" and entry.is_begin
-    ]

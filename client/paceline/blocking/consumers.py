@@ -140,10 +140,6 @@ class BlockingPushConsumer(Blocking[PushConsumer]):
     resume = runs(PushConsumer.resume)
     seek = waits(PushConsumer.seek)
 
-    async def _close(self) -> None:
-        await super()._close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
 
 class BlockingOrderedConsumer(Blocking[OrderedConsumer]):
     """`OrderedConsumer` for scripts: listeners are plain functions and run in threads."""
@@ -178,10 +174,6 @@ class BlockingOrderedConsumer(Blocking[OrderedConsumer]):
 
     pause = runs(OrderedConsumer.pause)
     resume = runs(OrderedConsumer.resume)
-
-    async def _close(self) -> None:
-        await super()._close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _pool(name: str, size: int) -> ThreadPoolExecutor:

@@ -70,14 +70,14 @@ class BlockingTransactionProducer(Blocking[TransactionProducer]):
         settings: ProducerSettings | None = None,
     ) -> None:
         """As `TransactionProducer`."""
-        self._pool = ThreadPoolExecutor(thread_name_prefix="paceline-transactions")
+        pool = self._pool = ThreadPoolExecutor(thread_name_prefix="paceline-transactions")
         super().__init__(
             "transactions",
             lambda: TransactionProducer(
                 bootstrap,
                 group=group,
-                execute=in_thread(self._pool, execute),
-                check=in_thread(self._pool, check),
+                execute=in_thread(pool, execute),
+                check=in_thread(pool, check),
                 settings=settings,
             ),
         )
@@ -93,7 +93,3 @@ class BlockingTransactionProducer(Blocking[TransactionProducer]):
             lambda: self._client.begin(message, check_immunity_s=check_immunity_s)
         )
         return BlockingTransaction(self._thread, begun)
-
-    async def _close(self) -> None:
-        await super()._close()
-        self._pool.shutdown(wait=False, cancel_futures=True)

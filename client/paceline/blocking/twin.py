@@ -79,6 +79,9 @@ class Part(Twin[TwinT]):
 class Blocking(Twin[TwinT]):
     """A client on a thread of its own. `with`, or `close`."""
 
+    _pool: ThreadPoolExecutor | None = None
+    """The threads of the application's functions, where the client calls any."""
+
     def __init__(self, name: str, make: Callable[[], TwinT]) -> None:
         """`make` is called on the loop. Raises what the start of the client raises."""
         self._thread = LoopThread(f"paceline-{name}")
@@ -112,6 +115,8 @@ class Blocking(Twin[TwinT]):
 
     async def _close(self) -> None:
         await cast(Client, self._client).close()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 async def _started(make: Callable[[], ClientT]) -> ClientT:

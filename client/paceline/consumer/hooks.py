@@ -46,8 +46,9 @@ class ConsumeMessageHook(Protocol):
     def after_consume(self, context: ConsumeContext) -> None: ...
 
 
-Run = Callable[[Sequence[ReceivedMessage]], Awaitable[int | None]]
-"""As `consumer.concurrent.Run`."""
+Run: TypeAlias = Callable[[Sequence[ReceivedMessage]], Awaitable[int | None]]
+"""Calls the application's listener: how many of the messages, from the first on, are done; None =
+all. An exception: none."""
 
 
 class ConsumeHooks:

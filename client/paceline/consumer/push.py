@@ -15,14 +15,14 @@ from paceline.consumer.group.allocation import Allocation, allocate_averagely
 from paceline.consumer.group.joining import broadcasting, clustering
 from paceline.consumer.group.membership import MemberInfo
 from paceline.consumer.group_settings import consume_timeout_s
-from paceline.consumer.hooks import ConsumeHooks
+from paceline.consumer.hooks import ConsumeHooks, Run
 from paceline.consumer.not_started import OnError as OnError
 from paceline.consumer.offsets.group_offsets import GroupOffsets, OffsetStore
 from paceline.consumer.offsets.local_offsets import LocalOffsets
 from paceline.consumer.offsets.start_positions import StartPosition
 from paceline.consumer.opened import ReadingConsumer
 from paceline.consumer.process.assignment import Assignment, Join
-from paceline.consumer.process.concurrent import ConcurrentProcessing, Run
+from paceline.consumer.process.concurrent import ConcurrentProcessing
 from paceline.consumer.process.failure import FailurePolicy, SendBack, SendBacker, TryHere
 from paceline.consumer.settings.push import BatchListener as BatchListener
 from paceline.consumer.settings.push import Listener as Listener

@@ -15,7 +15,6 @@ from paceline.net.cluster import Cluster
 from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.ports import Clock, Disk, Random
 from paceline.platform.runtime import SeededRandom, pause
-from paceline.queues import broker_addresses
 from paceline_chaos.history.model import Queue
 from paceline_chaos.history.recorder import Recorder
 
@@ -178,11 +177,6 @@ def addresses_of(cluster: Cluster, group: str) -> list[str]:
         if name == group
         for _, replica in sorted(view.groups[name].replicas.items())
     ]
-
-
-def all_addresses(cluster: Cluster) -> list[str]:
-    """Client addresses of all brokers in the present view."""
-    return [] if cluster.view is None else broker_addresses(cluster.view)
 
 
 async def ask_leader(

@@ -7,9 +7,9 @@ longer than the consume timeout has its messages sent back as well (`consume_tim
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
 
+from paceline.consumer.hooks import Run
 from paceline.consumer.process.assignment import HeldQueue
 from paceline.consumer.process.consume_timeouts import TIMEOUT_LEVEL, ConsumeTimeouts, Worker
 from paceline.consumer.process.failure import (
@@ -30,10 +30,6 @@ from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.wire.names import RETRY_PREFIX
 
 log = logging.getLogger("paceline.client")
-
-Run: TypeAlias = Callable[[Sequence[ReceivedMessage]], Awaitable[int | None]]
-"""Calls the application's listener: how many of the messages, from the first on, are done; None =
-all. An exception: none."""
 
 
 class ConcurrentProcessing:

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
+from paceline.consumer.hooks import Run
 from paceline.consumer.locks.queue_locks import QueueLocks
 from paceline.consumer.process.assignment import HeldQueue
-from paceline.consumer.process.concurrent import Run
 from paceline.consumer.process.failure import (
     DEAD_AT_ONCE,
     NotProcessedError,

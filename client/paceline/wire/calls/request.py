@@ -43,8 +43,8 @@ RequestT = TypeVar("RequestT", bound="Request[Any]")
 
 
 class Route(NamedTuple):
-    """The resource of a call over HTTP. `{name}` in the path is a field of the request; GET and
-    DELETE have the others as parameters, PUT and POST in the body."""
+    """The resource of a call over HTTP. `{name}` in the path is a field of the request. GET has the
+    others as query parameters (`query_fields`), PUT and POST have them in the body."""
 
     method: str
     path: str
@@ -103,6 +103,34 @@ def read_request(type_: type[RequestT], document: Mapping[str, Any]) -> RequestT
 def read_answer(type_: Any, document: Mapping[str, Any]) -> Any:
     """The answer that a JSON object is, its envelope left aside. ValidationError."""
     return msgspec.convert(document, type_)
+
+
+def names_in_path(path: str) -> list[str]:
+    """The names that stand in braces, in order."""
+    return re.findall(r"\{(\w+)\}", path)
+
+
+def query_fields(type_: type[Request[Any]], route: Route) -> list[str]:
+    """The fields that can be query parameters: not in the path, and a text can stand for them."""
+    in_path = names_in_path(route.path)
+    return [
+        field.name
+        for field in msgspec.structs.fields(type_)
+        if field.name not in in_path and _is_scalar(msgspec.inspect.type_info(field.type))
+    ]
+
+
+def _is_scalar(type_: msgspec.inspect.Type) -> bool:
+    if isinstance(type_, msgspec.inspect.UnionType):
+        return all(map(_is_scalar, type_.types))
+    return isinstance(
+        type_,
+        msgspec.inspect.IntType
+        | msgspec.inspect.StrType
+        | msgspec.inspect.BoolType
+        | msgspec.inspect.LiteralType
+        | msgspec.inspect.NoneType,
+    )
 
 
 def to_json(value: object) -> Any:
