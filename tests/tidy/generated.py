@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import msgspec
 
 from paceline.errors import BY_CODE, PacelineError, Retry
 from paceline.platform.config import example_toml
-from paceline.wire.calls.request import CALLED, Request
+from paceline.wire.calls.request import CALLED, Request, Route
 from paceline.wire.calls.table import CALLS
+from paceline.wire.controller_calls.table import CALLS as CONTROLLER_CALLS
 
 ROOT = Path(__file__).parents[2]
 
@@ -81,26 +83,49 @@ place; a field with a default may be absent or null. Every answer carries `epoch
 """
 
 
+_CONTROLLER_CALLS_HEAD = """\
+# Requests to controllers
+
+Generated from `client/paceline/wire/controller_calls/` by `make docs`; a test compares. Any
+controller of the cluster may be asked. [controller.md](controller.md) says what an answer is worth,
+and how a write is asked for again. `GET /v1/openapi.json` has the same for programs.
+
+A name in braces is part of the path. The other fields of GET and DELETE are query parameters, those
+of PUT and POST members of a JSON object. Requests are read strictly: unknown fields and wrong types
+are BAD_REQUEST, whose `field` names the place; a field with a default may be absent or null.
+"""
+
+
 def calls_document() -> str:
     """docs/protocol/calls.md."""
     return _CALLS_HEAD + "".join(map(_call, CALLS.values()))
 
 
+def controller_calls_document() -> str:
+    """docs/protocol/controller-calls.md."""
+    return _CONTROLLER_CALLS_HEAD + "".join(map(_call, CONTROLLER_CALLS.values()))
+
+
 def _call(call: type[Request[Any]]) -> str:
     text = f"\n## `{call.call_name()}`\n\n{inspect.cleandoc(call.__doc__ or '')}\n"
     for route in call.routes:
-        text += f"\n`{route.method} {route.path}`\n"
-    text += "\n| field | type | default | |\n|---|---|---|---|\n"
-    for name, type_, default, said in _fields(call):
+        text += f"\n`{route.method} {route.path}`{_status(route)}\n"
+    rows = list(_fields(call))
+    text += "\n| field | type | default | |\n|---|---|---|---|\n" if rows else ""
+    for name, type_, default, said in rows:
         text += f"| `{name}` | {type_} | {default} | {said} |\n"
     answer = call.answer_type()
     if not (isinstance(answer, type) and issubclass(answer, msgspec.Struct)):
         return text
     told = inspect.cleandoc(answer.__doc__ or "")
-    rows = "".join(f"| `{name}` | {type_} | {said} |\n" for name, type_, _, said in _fields(answer))
-    if not rows:
+    answers = [f"| `{name}` | {type_} | {said} |\n" for name, type_, _, said in _fields(answer)]
+    if not answers:
         return text
-    return f"{text}\nAnswer: {told}\n\n| field | type | |\n|---|---|---|\n{rows}"
+    return f"{text}\nAnswer: {told}\n\n| field | type | |\n|---|---|---|\n{''.join(answers)}"
+
+
+def _status(route: Route) -> str:
+    return "" if route.status == 200 else f": {route.status} {HTTPStatus(route.status).phrase}"
 
 
 def _fields(struct: Any) -> Iterator[tuple[str, str, str, str]]:
@@ -115,6 +140,8 @@ def _fields(struct: Any) -> Iterator[tuple[str, str, str, str]]:
 def _shown(default: Any) -> str:
     if default is msgspec.NODEFAULT:
         return "[]"
+    if default is msgspec.UNSET:
+        return "absent"
     return msgspec.json.encode(default).decode()
 
 
@@ -160,6 +187,8 @@ def _of_schema(schema: Any, components: Any) -> str:
         case "array":
             parts = (_of_schema(one, components) for one in schema["prefixItems"])
             return "[" + ", ".join(parts) + "]"
+        case "object" if schema.get("additionalProperties"):
+            return "object of " + _of_schema(schema["additionalProperties"], components)
         case "integer":
             low, high = schema.get("minimum"), schema.get("maximum")
             is_bounded = high is not None and high < 2**62
@@ -174,6 +203,7 @@ def documents() -> dict[Path, str]:
     return {
         ROOT / "docs/protocol/errors.md": errors_document(),
         ROOT / "docs/protocol/calls.md": calls_document(),
+        ROOT / "docs/protocol/controller-calls.md": controller_calls_document(),
         **{ROOT / f"deploy/{process}.example.toml": _example(process) for process in _PROCESSES},
     }
 

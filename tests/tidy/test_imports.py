@@ -23,6 +23,7 @@ KERNEL = frozenset(
     {
         "errors",
         "filters",
+        "http_api",
         "platform",
         "records",
         "server",

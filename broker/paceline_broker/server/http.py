@@ -7,7 +7,7 @@ an error body. docs/protocol/http.md is the contract.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from math import ceil
 from typing import Any
 
@@ -21,6 +21,7 @@ from paceline.errors import (
     TooLargeError,
     to_problem,
 )
+from paceline.http_api.calls import call_routes, check_parameters
 from paceline.platform.telemetry import Metrics, register_budget, register_places
 from paceline.server.connections import Places
 from paceline.server.http_guard import (
@@ -33,6 +34,8 @@ from paceline.server.http_guard import (
 )
 from paceline.server.http_listener import Guard
 from paceline.server.http_origin import own_hosts
+from paceline.wire.calls.request import Request
+from paceline.wire.calls.table import CALLS
 from paceline.wire.cluster import ClusterView
 from paceline.wire.stream import UPGRADE_TOKEN
 from paceline_broker.metrics.clients import register_clients
@@ -41,11 +44,9 @@ from paceline_broker.metrics.reading import register_reading
 from paceline_broker.metrics.replication import register_replication
 from paceline_broker.metrics.transactions import register_transactions
 from paceline_broker.ports import RoleState
-from paceline_broker.server.http_calls import call_routes
 from paceline_broker.server.http_messages import MessageRoutes
 from paceline_broker.server.http_receipts import ReceiptRoutes
 from paceline_broker.server.http_requests import (
-    check_parameters,
     integer_parameter,
     json_answer,
     json_text,
@@ -53,7 +54,7 @@ from paceline_broker.server.http_requests import (
     read_json,
 )
 from paceline_broker.server.http_transactions import TransactionRoutes
-from paceline_broker.server.openapi import openapi_document
+from paceline_broker.server.openapi import broker_openapi
 from paceline_broker.server.stream import StreamServer
 from paceline_broker.service.counters import register
 from paceline_broker.service.hooks import RequestWatch
@@ -152,7 +153,7 @@ class BrokerHttp:
             *MessageRoutes(service).routes(),
             *TransactionRoutes(service).routes(),
             *ReceiptRoutes(service).routes(),
-            *call_routes(service.calls),
+            *call_routes(CALLS.values(), self._carry_out, read_json=read_json, answer=json_answer),
             web.get("/v1/stream", self._stream),
             web.post("/v1/call", self._call),
             web.get("/v1/pins", self._pins),
@@ -168,6 +169,11 @@ class BrokerHttp:
             web.get("/healthz", self._healthz),
             web.get("/readyz", self._readyz),
         ]
+
+    async def _carry_out(
+        self, request: web.Request, type_: type[Request[Any]], document: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        return await self._service.calls.named(type_.call_name(), document)
 
     # -- errors ------------------------------------------------------------------------------------
 
@@ -270,7 +276,7 @@ class BrokerHttp:
 
     async def _openapi(self, request: web.Request) -> web.Response:
         check_parameters(request)
-        return json_answer(openapi_document())
+        return json_answer(broker_openapi())
 
     async def _probe(self, request: web.Request) -> web.Response:
         """Who answers at this address (R19): controllers and masters ask."""

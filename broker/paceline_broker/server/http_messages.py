@@ -10,6 +10,7 @@ from aiohttp import web
 
 from paceline.errors import BadRequestError
 from paceline.filters import ALL
+from paceline.http_api.calls import check_parameters
 from paceline.platform.ports import Buffer
 from paceline.records.header import BATCH_BYTES_MAX
 from paceline.server.http_guard import room_for, take_room
@@ -33,7 +34,6 @@ from paceline.wire.stream import (
 )
 from paceline_broker.server.http_requests import (
     asker_of,
-    check_parameters,
     json_answer,
     read_body,
     read_json,

@@ -5,12 +5,13 @@ from typing import Any
 from aiohttp import web
 
 from paceline.errors import BadRequestError
+from paceline.http_api.calls import check_parameters
 from paceline.types import QueueOffset
 from paceline.wire.calls.pop import Receive
 from paceline.wire.calls.request import read_request
 from paceline.wire.http import PullRequest
 from paceline.wire.receipts import Receipt, format_handle
-from paceline_broker.server.http_requests import check_parameters, json_answer, read_json
+from paceline_broker.server.http_requests import json_answer, read_json
 from paceline_broker.service.messages import JSON_PULL_BYTES_MAX
 from paceline_broker.service.pop.grant import PopGrant, PopGrantRow
 from paceline_broker.service.service import Service

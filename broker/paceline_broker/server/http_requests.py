@@ -33,17 +33,6 @@ async def read_json(request: web.Request) -> dict[str, Any]:
     return parse_json_object(body)
 
 
-def check_parameters(request: web.Request, *known: str) -> Mapping[str, str]:
-    """The query parameters; BadRequestError for an unknown one or one given twice."""
-    given: dict[str, str] = {}
-    for name, value in request.query.items():
-        if name not in known or name in given:
-            what = "is there twice" if name in given else "is unknown"
-            raise BadRequestError(f"query parameter {name[:40]!r} {what}", field=name[:40])
-        given[name] = value
-    return given
-
-
 def integer_parameter(
     parameters: Mapping[str, str], name: str, *, default: int = 0, high: int = I64_MAX
 ) -> int:

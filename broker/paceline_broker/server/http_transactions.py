@@ -4,9 +4,10 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
+from paceline.http_api.calls import check_parameters
 from paceline.wire.fields import Fields
 from paceline_broker.projections.transactions import Ended
-from paceline_broker.server.http_requests import check_parameters, json_answer, read_json
+from paceline_broker.server.http_requests import json_answer, read_json
 from paceline_broker.service.service import Service
 
 Handler = Callable[[web.Request], Awaitable[web.Response]]

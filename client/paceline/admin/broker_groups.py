@@ -3,13 +3,15 @@
 import asyncio
 from typing import Any
 
-from paceline.admin.requests import LATEST, AdminRequests, with_given
+from paceline.admin.requests import AdminRequests
 from paceline.errors import (
     CommandRefusedError,
     GroupNotFoundError,
 )
-from paceline.types import GroupName, ReplicaId
+from paceline.types import GroupName
+from paceline.wire.calls.request import read_request
 from paceline.wire.cluster import GroupSettings
+from paceline.wire.controller_calls import broker_groups as calls
 
 
 class BrokerGroups:
@@ -20,12 +22,12 @@ class BrokerGroups:
 
     async def get(self, group: str) -> dict[str, Any]:
         """One broker group: view, standings, positions, history (docs/protocol/controller.md)."""
-        return await self._requests.read(f"/v1/groups/{group}{LATEST}")
+        return await self._requests.read(calls.GetGroup(group=group, linearizable=True))
 
     async def set_settings(self, /, group: str, **changes: Any) -> GroupSettings:
         """Change settings of a broker group; they take effect with its next epoch (R8)."""
-        path = f"/v1/groups/{group}/settings"
-        answer = await self._requests.once("PUT", path, changes)
+        request = read_request(calls.SetGroupSettings, {**changes, "group": group})
+        answer = await self._requests.once(request)
         return GroupSettings.from_json(answer["settings"])
 
     async def set_write_permission(self, group: str, *, writable: bool) -> None:
@@ -33,8 +35,7 @@ class BrokerGroups:
 
         Without it producers send elsewhere at once, so that consumers can drain it.
         """
-        path = f"/v1/groups/{group}/write-permission"
-        await self._requests.once("PUT", path, {"writable": writable})
+        await self._requests.once(calls.SetWritePermission(group=group, writable=writable))
 
     async def elect(
         self, group: str, *, preferred: int | None = None, unclean: bool = False
@@ -43,12 +44,8 @@ class BrokerGroups:
 
         `unclean` may elect a replica outside the sync state set and loses records (R21).
         """
-        document: dict[str, Any] = {"group": GroupName(group)}
-        if preferred is not None:
-            document["preferred"] = ReplicaId(preferred)
-        if unclean:
-            document["unclean"] = True
-        return await self._requests.once("POST", "/v1/elections", document)
+        request = calls.Elect(group=group, preferred=preferred, unclean=unclean)
+        return await self._requests.once(request)
 
     async def transfer(self, group: str, *, to: int | None = None) -> dict[str, Any]:
         """Have the master hand over without a failed send, to replica `to` or to the best member.
@@ -60,16 +57,14 @@ class BrokerGroups:
         found = await self.get(group)
         if found["master"] is None:
             raise CommandRefusedError(f"{group} has no master to hand over", reason="NO_MASTER")
-        document = {
-            "group": GroupName(group),
-            "from": found["master"],
-            "master_epoch": found["master_epoch"],
-        }
-        return await self._requests.write("POST", "/v1/transfers", with_given(document, to=to))
+        request = calls.Transfer(
+            group=group, to=to, from_=found["master"], master_epoch=found["master_epoch"]
+        )
+        return await self._requests.write(request)
 
     async def history(self, group: str) -> list[dict[str, Any]]:
         """Elections and set changes of a broker group with their reasons, oldest first."""
-        document = await self._requests.read(f"/v1/groups/{group}/history{LATEST}")
+        document = await self._requests.read(calls.GetHistory(group=group, linearizable=True))
         return list(document["history"])
 
     async def remove_replica(self, group: str, replica_id: int, *, force: bool = False) -> None:
@@ -77,21 +72,19 @@ class BrokerGroups:
 
         `force` also forgets a member, or one that lives. CommandRefusedError says why not.
         """
-        await self._remove(f"/v1/groups/{group}/replicas/{replica_id}", force=force)
+        request = calls.RemoveReplica(group=group, replica=replica_id, force=force)
+        await self._requests.once(request)
 
     async def remove(self, group: str, *, force: bool = False) -> None:
         """Forget a broker group of which no replica lives; `force`: with its topics' queues."""
-        await self._remove(f"/v1/groups/{group}", force=force)
-
-    async def _remove(self, path: str, *, force: bool) -> None:
-        await self._requests.once("DELETE", path + ("?force=true" if force else ""), None)
+        await self._requests.once(calls.RemoveGroup(group=group, force=force))
 
     async def presented_stores(self) -> list[dict[str, Any]]:
         """Stores that wait because the controllers do not know their group (R18).
 
         The best of each group first; docs/protocol/controller.md says what each has.
         """
-        return list((await self._requests.read("/v1/stores"))["stores"])
+        return list((await self._requests.read(calls.ListStores()))["stores"])
 
     async def recover(
         self, group: str, *, store: str, give_up_missing: bool = False
@@ -101,12 +94,12 @@ class BrokerGroups:
         CommandRefusedError says why it cannot be (details `reason`); MAY_LOSE_RECORDS: only with
         `give_up_missing`.
         """
-        document = {"group": group, "store": store, "give_up_missing": give_up_missing}
-        return await self._requests.once("POST", "/v1/recoveries", document)
+        request = calls.Recover(group=group, store=store, give_up_missing=give_up_missing)
+        return await self._requests.once(request)
 
     async def forget_store(self, store: str) -> None:
         """Take a store that waits off the record; its broker must not run any more."""
-        await self._requests.once("DELETE", f"/v1/stores/{store}", None)
+        await self._requests.once(calls.ForgetStore(store=store))
 
     async def epochs(self, group: str) -> dict[int, dict[str, Any] | None]:
         """The epoch table of each replica, as its broker tells it; None: it does not answer."""

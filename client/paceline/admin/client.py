@@ -18,6 +18,7 @@ from paceline.admin.topics import Topics
 from paceline.net.cluster import Cluster
 from paceline.queues import broker_addresses
 from paceline.wire.cluster import ClusterView
+from paceline.wire.controller_calls.quorum import GetCluster
 
 Arguments = ParamSpec("Arguments")
 PartT = TypeVar("PartT")
@@ -84,7 +85,7 @@ class AdminClient:
 
         `brokers` maps client address -> its `/v1/status`, or None if it does not answer.
         """
-        document = await self._requests.read("/v1/cluster")
+        document = await self._requests.read(GetCluster())
         addresses = broker_addresses(await self._requests.view())
         ask = self._requests.ask
         answers = await asyncio.gather(*(ask(address, "/v1/status") for address in addresses))

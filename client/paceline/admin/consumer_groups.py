@@ -13,8 +13,10 @@ from paceline.errors import BadRequestError, GroupNotFoundError, TopicNotFoundEr
 from paceline.types import ConsumerGroupName, GroupName, QueueId, TopicName
 from paceline.wire.calls import groups as group_calls
 from paceline.wire.calls import offsets as wire
+from paceline.wire.calls.request import read_request
 from paceline.wire.cluster import ClusterView, TopicView
 from paceline.wire.consumer_groups import ConsumerGroupView
+from paceline.wire.controller_calls import consumer_groups as calls
 from paceline.wire.names import check_group_name, check_name
 from paceline.wire.static_topics import places
 
@@ -34,19 +36,20 @@ class ConsumerGroups:
         themselves when they first consume, unless brokers are told otherwise. GroupExistsError.
         """
         document = {"group": check_group_name(group), "settings": settings}
-        answer = await self._requests.once("POST", "/v1/consumer-groups", document)
+        answer = await self._requests.once(read_request(calls.CreateConsumerGroup, document))
         await self._requests.shown(answer)
         return ConsumerGroupView.from_json(answer)
 
     async def alter(self, /, group: str, **changes: Any) -> ConsumerGroupView:
         """Change the settings that are named. GroupNotFoundError, BadRequestError."""
-        answer = await self._requests.once("PUT", _group_path(group), changes)
+        document = {**changes, "group": check_group_name(group)}
+        answer = await self._requests.once(read_request(calls.AlterConsumerGroup, document))
         await self._requests.shown(answer)
         return ConsumerGroupView.from_json(answer)
 
     async def delete(self, group: str) -> None:
         """Delete a consumer group, its retries and its dead letters. GroupNotFoundError."""
-        await self._requests.once("DELETE", _group_path(group), None)
+        await self._requests.once(calls.DeleteConsumerGroup(group=check_group_name(group)))
 
     async def all(self) -> list[ConsumerGroupView]:
         """All consumer groups on record, by name."""
@@ -229,7 +232,3 @@ def _steps(topic: TopicView) -> list[dict[GroupName, Row]]:
                 queues.setdefault(segment.group, []).append(segment.queue)
         steps.append({group: {"queues": sorted(found)} for group, found in queues.items()})
     return steps
-
-
-def _group_path(group: str) -> str:
-    return f"/v1/consumer-groups/{check_group_name(group)}"

@@ -3,10 +3,9 @@
 import asyncio
 from typing import Any
 
-from paceline.admin.requests import LATEST, AdminRequests, with_given
-from paceline.errors import (
-    PeerError,
-)
+from paceline.admin.requests import AdminRequests
+from paceline.errors import PeerError
+from paceline.wire.controller_calls import quorum as calls
 
 
 class Controllers:
@@ -35,30 +34,31 @@ class Controllers:
 
     async def transfer_leadership(self, to: str | None = None) -> dict[str, Any]:
         """Have another controller than the present leader lead; CommandRefusedError: it cannot."""
-        known = await self._requests.read(f"/v1/cluster{LATEST}")
-        document = {"from": known["leader"], "term": known["term"]}
-        return await self._requests.write("POST", "/v1/leadership", with_given(document, to=to))
+        known = await self._requests.read(calls.GetCluster(linearizable=True))
+        request = calls.TransferLeadership(to=to, from_=known["leader"], term=known["term"])
+        return await self._requests.write(request)
 
     async def add(
         self, controller_id: str, *, raft: str, client: str, replaces: str | None = None
     ) -> int:
         """Begin to add a controller, or to put it in another's place; the generation."""
-        document = {
-            "controller_id": controller_id,
-            "raft": raft,
-            "client": client,
-            "generation": await self._generation(),
-        }
-        document = with_given(document, replaces=replaces)
-        return int((await self._requests.write("POST", "/v1/members", document))["generation"])
+        request = calls.AddMember(
+            controller_id=controller_id,
+            raft=raft,
+            client=client,
+            replaces=replaces,
+            generation=await self._generation(),
+        )
+        return int((await self._requests.write(request))["generation"])
 
     async def remove(self, controller_id: str) -> int:
         """Begin to take a controller out, or give up one that is catching up; the generation."""
-        path = f"/v1/members/{controller_id}?generation={await self._generation()}"
-        return int((await self._requests.write("DELETE", path, None))["generation"])
+        generation = await self._generation()
+        request = calls.RemoveMember(controller=controller_id, generation=generation)
+        return int((await self._requests.write(request))["generation"])
 
     async def _generation(self) -> int:
         """Of the member list that a change starts from."""
-        return int((await self._requests.read(f"/v1/members{LATEST}"))["generation"])
+        return int((await self._requests.read(calls.ListMembers(linearizable=True)))["generation"])
 
     __call__ = all  # its former name, for one version: `await admin.controllers()`

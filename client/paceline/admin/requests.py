@@ -24,7 +24,9 @@ from paceline.net.cluster import Cluster
 from paceline.net.master_http import MasterRequests
 from paceline.platform.runtime import pause
 from paceline.types import GroupName
+from paceline.wire.calls.request import Request, http_form
 from paceline.wire.cluster import ClusterView
+from paceline.wire.controller_calls.quorum import OpenSession
 from paceline.wire.once import NOT_ADMITTED, Once
 
 _REQUEST_TIMEOUT_MS = 3_000
@@ -32,7 +34,6 @@ _STATUS_TIMEOUT_MS = 1_000
 _SESSION_BYTES = 16
 
 
-LATEST = "?linearizable=true"
 _READ_ELSEWHERE = (PeerError, DeadlineError, NotYetAvailableError, NotLeaderError)
 _UNDER_WAY = ("TRANSFER_UNDER_WAY", "NOT_YET")
 """Reasons of refusals that are over in a moment."""
@@ -53,11 +54,11 @@ class AdminRequests:
 
     async def view(self) -> ClusterView:
         """The cluster as its controllers publish it, asked now."""
-        return ClusterView.from_json(await self.read("/v1/routes"))
+        return ClusterView.from_json(await self._read("/v1/routes"))
 
     async def latest(self) -> ClusterView:
         """The view with every write that was answered before."""
-        return ClusterView.from_json(await self.read(f"/v1/routes{LATEST}"))
+        return ClusterView.from_json(await self._read("/v1/routes?linearizable=true"))
 
     async def shown(self, answer: Mapping[str, Any]) -> None:
         """Wait until the own view is as new as the answer: what was made can be used at once."""
@@ -95,8 +96,11 @@ class AdminRequests:
         assert view is not None
         return list(view.controllers)
 
-    async def read(self, path: str) -> dict[str, Any]:
-        """A GET from the first controller that answers; what is linearizable waits for a leader."""
+    async def read(self, request: Request[Any]) -> dict[str, Any]:
+        """From the first controller that answers; what is linearizable waits for a leader."""
+        return await self._read(http_form(request).path)
+
+    async def _read(self, path: str) -> dict[str, Any]:
         backoff = Backoff(self.cluster.random, first_ms=50)
         last: PacelineError | None = None
         await self.find_cluster()
@@ -118,9 +122,7 @@ class AdminRequests:
         except TimeoutError:
             raise self._gave_up(last) from last
 
-    async def once(
-        self, method: str, path: str, document: Mapping[str, Any] | None
-    ) -> dict[str, Any]:
+    async def once(self, request: Request[Any]) -> dict[str, Any]:
         """A write that happens once, however often and wherever it is asked for (R38).
 
         OutcomeUnknownError if an attempt may have done it and the controllers know no more.
@@ -128,7 +130,7 @@ class AdminRequests:
         while True:
             command = await self._next_command()
             try:
-                answer = await self.write(method, path, document, once=command)
+                answer = await self.write(request, once=command)
             except PacelineError as error:
                 was_idle = command.sequence > 1
                 if was_idle and error.details.get("reason") in NOT_ADMITTED:
@@ -144,21 +146,15 @@ class AdminRequests:
         if self._sessions:
             return self._sessions.pop().next()
         opening = Once(self.cluster.random.token(_SESSION_BYTES).hex(), 0)
-        await self.write("POST", "/v1/sessions", None, once=opening)
+        await self.write(OpenSession(), once=opening)
         return opening.next()
 
-    async def write(
-        self,
-        method: str,
-        path: str,
-        document: Mapping[str, Any] | None,
-        *,
-        once: Once | None = None,
-    ) -> dict[str, Any]:
+    async def write(self, request: Request[Any], *, once: Once | None = None) -> dict[str, Any]:
         """A write at the leader, or relayed to it; repeated, so it must be safe to repeat (R38).
 
         OutcomeUnknownError if it is refused at last and an earlier try may have done it.
         """
+        form = http_form(request)
         backoff = Backoff(self.cluster.random, first_ms=20)
         headers = None if once is None else once.headers()
         last: PacelineError | None = None
@@ -172,10 +168,10 @@ class AdminRequests:
                     address = self._leader or addresses[turn % len(addresses)]
                     try:
                         return await self.cluster.http.send(
-                            method,
+                            form.method,
                             address,
-                            path,
-                            document,
+                            form.path,
+                            form.body,
                             headers=headers,
                             timeout_ms=_REQUEST_TIMEOUT_MS,
                         )
@@ -212,8 +208,3 @@ def _repeated(error: PacelineError, once: Once | None) -> PacelineError:
     if once is not None and error.details.get("sequence") == once.sequence:
         return error  # the log has it: so was the first try, and every other, answered
     return OutcomeUnknownError(f"an earlier try may have done it; the last: {error.message}")
-
-
-def with_given(document: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """And the members that are given."""
-    return {**document, **{key: value for key, value in more.items() if value is not None}}

@@ -4,13 +4,13 @@ Writes return once this client's own view shows them, so what is made can be use
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-from urllib.parse import quote
 
 from paceline.admin.requests import AdminRequests
 from paceline.errors import TopicNotFoundError
 from paceline.types import TopicName
+from paceline.wire.calls.request import read_request
 from paceline.wire.cluster import ClusterView
+from paceline.wire.controller_calls import topics as calls
 from paceline.wire.names import check_readable_topic_name, check_topic_name
 from paceline.wire.topics import NORMAL, PERM_BOTH, TopicView
 
@@ -43,22 +43,19 @@ class Topics:
         Returns when this client's own view has it. TopicExistsError, BadNameError, BadRequestError,
         GroupNotFoundError; PeerError or DeadlineError when no controller could do it in time.
         """
-        document: dict[str, Any] = {"topic": topic}
-        if logical_queues is not None:
-            document["logical_queues"] = logical_queues
-        if groups is not None:
-            document["groups"] = list(groups)
-        if queues is not None or logical_queues is None:
-            document["queues"] = _queues(QUEUES_DEFAULT if queues is None else queues)
-        if read_queues is not None:
-            document["read_queues"] = _queues(read_queues)
-        if perm != PERM_BOTH:
-            document["perm"] = perm
-        if message_type != NORMAL:
-            document["message_type"] = message_type
-        if attributes:
-            document["attributes"] = dict(attributes)
-        answer = await self._requests.once("POST", "/v1/topics", document)
+        if queues is None and logical_queues is None:
+            queues = QUEUES_DEFAULT
+        document = {
+            "topic": topic,
+            "queues": _queues(queues),
+            "read_queues": _queues(read_queues),
+            "logical_queues": logical_queues,
+            "groups": None if groups is None else list(groups),
+            "perm": perm,
+            "message_type": message_type,
+            "attributes": dict(attributes or {}),
+        }
+        answer = await self._requests.once(read_request(calls.CreateTopic, document))
         await self._requests.shown(answer)
         return TopicView.from_json(answer)
 
@@ -83,18 +80,18 @@ class Topics:
         While messages are left there CommandRefusedError says so (UNREAD_MESSAGES); `force` leaves
         them unread. TopicNotFoundError, BadRequestError, GroupNotFoundError.
         """
-        changes = {
-            "queues": None if queues is None else _queues(queues),
-            "read_queues": None if read_queues is None else _queues(read_queues),
-            "write_queues": None if write_queues is None else _queues(write_queues),
+        document = {
+            "topic": check_topic_name(topic),
+            "queues": _queues(queues),
+            "read_queues": _queues(read_queues),
+            "write_queues": _queues(write_queues),
             "logical_queues": logical_queues,
             "perm": perm,
             "message_type": message_type,
-            "attributes": None if attributes is None else dict(attributes),
-            "force": force or None,
+            "attributes": dict(attributes or {}),
+            "force": force,
         }
-        document = {key: value for key, value in changes.items() if value is not None}
-        answer = await self._requests.once("PUT", _topic_path(check_topic_name(topic)), document)
+        answer = await self._requests.once(read_request(calls.AlterTopic, document))
         await self._requests.shown(answer)
         return TopicView.from_json(answer)
 
@@ -113,11 +110,13 @@ class Topics:
         it finds it moving, or there. TopicNotFoundError, GroupNotFoundError, BadRequestError;
         CommandRefusedError with `reason` STALE_GENERATION, MOVING or WRITE_WIPED.
         """
-        document: dict[str, Any] = {"logical_queue": logical_queue, "group": group}
-        if generation is not None:
-            document["generation"] = generation
-        path = f"{_topic_path(check_topic_name(topic))}/remap"
-        answer = await self._requests.once("POST", path, document)
+        request = calls.RemapQueue(
+            topic=check_topic_name(topic),
+            logical_queue=logical_queue,
+            group=group,
+            generation=generation,
+        )
+        answer = await self._requests.once(request)
         await self._requests.shown(answer)
         return TopicView.from_json(answer)
 
@@ -139,7 +138,7 @@ class Topics:
 
     async def delete(self, topic: str) -> None:
         """Delete a topic and its messages. TopicNotFoundError."""
-        await self._requests.once("DELETE", _topic_path(topic), None)
+        await self._requests.once(calls.DeleteTopic(topic=check_topic_name(topic)))
 
     async def all(self, *, system: bool = False) -> list[TopicView]:
         """All topics, by name; with `system` also those that brokers make for themselves."""
@@ -158,9 +157,5 @@ class Topics:
     __call__ = all  # its former name, for one version: `await admin.topics()`
 
 
-def _queues(queues: Queues) -> int | dict[str, int]:
+def _queues(queues: Queues | None) -> int | dict[str, int] | None:
     return dict(queues) if isinstance(queues, Mapping) else queues
-
-
-def _topic_path(topic: str) -> str:
-    return f"/v1/topics/{quote(topic, safe='')}"

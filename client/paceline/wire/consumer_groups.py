@@ -1,14 +1,16 @@
 """Pure: a consumer group's settings as the controllers hold them; RocketMQ's subscription group."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, structs
 
 from paceline.types import ConsumerGroupName
-from paceline.wire.fields import Fields
-from paceline.wire.topics import read_attributes
+from paceline.wire.calls.request import Row
+from paceline.wire.topics import Attributes
 
-CUSTOMIZED, EXPONENTIAL = RETRY_POLICIES = ("CUSTOMIZED", "EXPONENTIAL")
+CUSTOMIZED, EXPONENTIAL = "CUSTOMIZED", "EXPONENTIAL"
 RETRY_TIMES_MAX = 1_000_000
 RETRY_QUEUES_MAX = 64
 RETRY_STEPS_MAX = 64
@@ -46,30 +48,45 @@ class RetryPolicy:
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "next_ms": list(self.next_ms)}
 
-    @classmethod
-    def read(cls, document: object) -> "RetryPolicy":
-        """Members left out keep the default. Raises BadRequestError."""
-        fields, usual = Fields(document, name="retry_policy"), cls()
-        kind = fields.text("type", length_max=16) if fields.has("type") else usual.type
-        if kind not in RETRY_POLICIES:
-            raise fields.wrong("type", f"one of {', '.join(RETRY_POLICIES)}", kind)
-        numbers = {
-            name: fields.integer(name, low=1, high=high)
-            if fields.has(name)
-            else int(getattr(usual, name))
-            for name, high in (
-                ("initial_ms", DELAY_MS_MAX),
-                ("multiplier", 16),
-                ("max_ms", DELAY_MS_MAX),
-            )
-        }
-        steps = fields.any("next_ms") if fields.has("next_ms") else list(usual.next_ms)
-        if not isinstance(steps, list) or not 1 <= len(steps) <= RETRY_STEPS_MAX:
-            raise fields.wrong("next_ms", f"a list of 1 to {RETRY_STEPS_MAX} delays", steps)
-        if any(type(step) is not int or not 0 <= step <= DELAY_MS_MAX for step in steps):
-            raise fields.wrong("next_ms", f"a list of delays from 0 to {DELAY_MS_MAX} ms", steps)
-        fields.done()
-        return cls(type=kind, next_ms=tuple(steps), **numbers)
+
+_Delay = Annotated[int, Meta(ge=1, le=DELAY_MS_MAX)]
+
+
+class RetryPolicyChanges(Row, kw_only=True):
+    """A retry policy as it is asked for: what is left out is as usual."""
+
+    type: Literal["CUSTOMIZED", "EXPONENTIAL"] | None = None
+    next_ms: (
+        Annotated[
+            tuple[Annotated[int, Meta(ge=0, le=DELAY_MS_MAX)], ...],
+            Meta(min_length=1, max_length=RETRY_STEPS_MAX),
+        ]
+        | None
+    ) = None
+    initial_ms: _Delay | None = None
+    multiplier: Annotated[int, Meta(ge=1, le=16)] | None = None
+    max_ms: _Delay | None = None
+
+
+class SettingsChanges(Row, kw_only=True):
+    """Settings of a consumer group as they are asked for: what is left out stays."""
+
+    consume_enable: bool | None = None
+    consume_from_min_enable: bool | None = None
+    consume_broadcast_enable: bool | None = None
+    consume_message_orderly: bool | None = None
+    retry_queue_nums: Annotated[int, Meta(ge=1, le=RETRY_QUEUES_MAX)] | None = None
+    retry_max_times: Annotated[int, Meta(ge=0, le=RETRY_TIMES_MAX)] | None = None
+    retry_policy: RetryPolicyChanges | None = None
+    which_broker_when_consume_slowly: Literal[0, 1] | None = None
+    notify_consumer_ids_changed_enable: bool | None = None
+    consume_timeout_minute: Annotated[int, Meta(ge=1, le=24 * 60)] | None = None
+    attributes: Attributes | None = None
+
+    def values(self) -> dict[str, Any]:
+        """The settings that are given."""
+        given = {name: getattr(self, name) for name in SettingsChanges.__struct_fields__}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +123,8 @@ class ConsumerGroupSettings:
         return None
 
     def to_json(self) -> dict[str, Any]:
-        values = {name: getattr(self, name) for name in (*_FLAGS, *_NUMBERS)}
         policy = self.retry_policy.to_json()
-        return {**values, "retry_policy": policy, "attributes": dict(self.attributes)}
+        return {**asdict(self), "retry_policy": policy, "attributes": dict(self.attributes)}
 
     def packed(self) -> dict[str, Any]:
         """As `to_json` without what is as usual."""
@@ -118,7 +134,7 @@ class ConsumerGroupSettings:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "ConsumerGroupSettings":
         """From a controller: what is left out is as usual, what a newer one adds is passed over."""
-        known = {name: document[name] for name in _MEMBERS if name in document}
+        known = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
         if "retry_policy" in known:
             policy = known["retry_policy"]
             known["retry_policy"] = RetryPolicy(**{**policy, "next_ms": tuple(policy["next_ms"])})
@@ -129,41 +145,21 @@ class ConsumerGroupSettings:
         cls, document: object, *, base: "ConsumerGroupSettings | None" = None
     ) -> "ConsumerGroupSettings":
         """Checked, from outside; members left out are those of `base`. Raises BadRequestError."""
-        base = base or cls()
-        fields = Fields(document, name="settings")
-        values: dict[str, Any] = {
-            name: fields.flag(name) if fields.has(name) else getattr(base, name) for name in _FLAGS
-        }
-        for name, (low, high) in _NUMBERS.items():
-            values[name] = (
-                fields.integer(name, low=low, high=high)
-                if fields.has(name)
-                else getattr(base, name)
-            )
-        policy = base.retry_policy
-        if fields.has("retry_policy"):
-            policy = RetryPolicy.read(fields.any("retry_policy"))
-        attributes: dict[str, str] = dict(base.attributes)
-        if fields.has("attributes"):
-            attributes = merged(attributes, read_attributes(fields))
-        fields.done()
-        return cls(**values, retry_policy=policy, attributes=attributes)
+        return with_changes(base or cls(), SettingsChanges.read(document, name="settings"))
 
 
-_FLAGS = (
-    "consume_enable",
-    "consume_from_min_enable",
-    "consume_broadcast_enable",
-    "consume_message_orderly",
-    "notify_consumer_ids_changed_enable",
-)
-_NUMBERS = {
-    "retry_queue_nums": (1, RETRY_QUEUES_MAX),
-    "retry_max_times": (0, RETRY_TIMES_MAX),
-    "which_broker_when_consume_slowly": (0, 1),
-    "consume_timeout_minute": (1, 24 * 60),
-}
-_MEMBERS = (*_FLAGS, *_NUMBERS, "retry_policy", "attributes")
+def with_changes(
+    settings: ConsumerGroupSettings, changes: SettingsChanges
+) -> ConsumerGroupSettings:
+    """Settings after changes; a retry policy is replaced, attributes are merged."""
+    values = changes.values()
+    if changes.retry_policy is not None:
+        given = structs.asdict(changes.retry_policy)
+        policy = {name: each for name, each in given.items() if each is not None}
+        values["retry_policy"] = RetryPolicy(**policy)
+    if changes.attributes is not None:
+        values["attributes"] = merged(settings.attributes, changes.attributes)
+    return replace(settings, **values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,19 @@ def parse_object(text: bytes | str, *, size_bytes_max: int) -> dict[str, Any]:
     return document
 
 
+def is_address(text: str) -> bool:
+    """Whether it is a "host:port" with a port from 1 to 65535."""
+    match = _ADDRESS.fullmatch(text)
+    return match is not None and 1 <= int(match.group(1)) <= 65535
+
+
+def check_address(text: str, field: str) -> str:
+    """The "host:port" as it is. BadRequestError."""
+    if not is_address(text):
+        raise BadRequestError(f'{field} must be an address "host:port"', field=field)
+    return text
+
+
 class Fields:
     """Reads one JSON object member by member."""
 
@@ -78,8 +91,7 @@ class Fields:
     def address(self, key: str) -> str:
         """A "host:port" with a port from 1 to 65535."""
         value = self.text(key, length_max=300)
-        match = _ADDRESS.fullmatch(value)
-        if match is None or not 1 <= int(match.group(1)) <= 65535:
+        if not is_address(value):
             raise self.wrong(key, 'an address "host:port"', value)
         return value
 

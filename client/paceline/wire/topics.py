@@ -2,17 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias
+
+from msgspec import Meta
 
 from paceline.errors import BadRequestError
 from paceline.types import GroupName, TopicId, TopicName
+from paceline.wire.calls.request import Text, matching
 from paceline.wire.fields import Fields
 from paceline.wire.names import REPLY_TOPIC
 from paceline.wire.static_topics import LogicalQueue
 
 PERM_WRITE, PERM_READ = 2, 4
 """RocketMQ's bits."""
-PERM_BOTH = PERM_READ | PERM_WRITE
+Perm: TypeAlias = Literal[0, 2, 4, 6]
+PERM_BOTH: Perm = 6
 NORMAL, FIFO, DELAY, TRANSACTION, MIXED = MESSAGE_TYPES = (
     "NORMAL",
     "FIFO",
@@ -21,8 +25,13 @@ NORMAL, FIFO, DELAY, TRANSACTION, MIXED = MESSAGE_TYPES = (
     "MIXED",
 )
 """RocketMQ's message.type: what a topic takes. FIFO: each message has a key or names its queue."""
+MessageType: TypeAlias = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"]
 ATTRIBUTES_MAX = 32
 ATTRIBUTE_PATTERN = r"[a-z][a-z0-9._-]{0,63}"
+Attributes: TypeAlias = Annotated[
+    dict[Annotated[str, matching(ATTRIBUTE_PATTERN)], Text | None], Meta(max_length=ATTRIBUTES_MAX)
+]
+"""Name -> text; null takes an attribute away."""
 _PERM_LETTERS = {0: "---", PERM_READ: "R--", PERM_WRITE: "-W-", PERM_BOTH: "RW-"}
 
 
@@ -152,21 +161,18 @@ def read_attributes(fields: Fields, key: str = "attributes") -> dict[str, str | 
     return {name: table.text(name) if table.has(name) else None for name in sorted(document)}
 
 
-def read_labels(fields: Fields) -> dict[str, str | None]:
+def check_labels(attributes: Mapping[str, str | None]) -> Mapping[str, str | None]:
     """Attributes that a client gives a topic. Here they are labels; RocketMQ's (cleanup.policy,
     queue.type) and Kafka's settings have a dot in their names. One that is taken and does nothing
     would deceive: BadRequestError. What has been stored may be taken away."""
-    if not fields.has("attributes"):
-        return {}
-    found = read_attributes(fields)
-    for name, value in found.items():
+    for name, value in attributes.items():
         if "." in name and value is not None:
             raise BadRequestError(
                 f"topics have no setting {name}: {_INSTEAD.get(name, 'it would change nothing')}"
                 "; attributes are labels, whose names have no dot",
                 field="attributes",
             )
-    return found
+    return attributes
 
 
 _INSTEAD = {

@@ -1,5 +1,6 @@
 """What the handlers of a controller's HTTP interface share: bodies in, answers and refusals out."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -11,13 +12,11 @@ from paceline.errors import (
     ForbiddenError,
     GroupExistsError,
     GroupNotFoundError,
-    NotFoundError,
     PacelineError,
     TopicExistsError,
     TopicNotFoundError,
 )
 from paceline.server.http_guard import receive_body
-from paceline.types import ReplicaId
 from paceline.wire.http import parse_json_object
 
 JSON_BYTES_MAX = 256 * 1024
@@ -48,18 +47,11 @@ def checked(result: dict[str, Any]) -> dict[str, Any]:
     raise error_class(result["detail"], reason=result["reason"])
 
 
-def replica_of(request: web.Request) -> ReplicaId:
-    replica = request.match_info["replica"]
-    if not (replica.isascii() and replica.isdecimal() and len(replica) < 10):
-        raise NotFoundError("there is no such replica")
-    return ReplicaId(int(replica))
-
-
 async def json_body(request: web.Request) -> dict[str, Any]:
     """The JSON object in the body; errors as for `receive_body`, BadJsonError."""
     body = await receive_body(request, content_type="application/json", limit=JSON_BYTES_MAX)
     return parse_json_object(body, limit=JSON_BYTES_MAX)
 
 
-def json_answer(document: dict[str, Any], *, status: int = 200) -> web.Response:
+def json_answer(document: Mapping[str, Any], *, status: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(document), status=status, content_type="application/json")

@@ -12,6 +12,8 @@ import aiohttp
 from aiohttp import web
 
 from paceline.errors import NotLeaderError, OutcomeUnknownError, OverloadedError, PeerError
+from paceline.wire.controller_calls.base import Read
+from paceline.wire.controller_calls.table import CALLS
 from paceline.wire.once import SEQUENCE_HEADER, SESSION_HEADER
 from paceline_controller.server.http_errors import query_flag
 
@@ -22,14 +24,9 @@ RELAYED = "Paceline-Relayed"
 PASSED_ON = ("Content-Type", SESSION_HEADER, SEQUENCE_HEADER)
 HANDED_BACK = ("Content-Type", "Retry-After")
 METHODS = frozenset({"POST", "PUT", "DELETE"})
-READS = (
-    "/v1/cluster",
-    "/v1/routes",
-    "/v1/topics",
-    "/v1/groups",
-    "/v1/consumer-groups",
-    "/v1/members",
-)
+READS = frozenset(
+    route.path for call in CALLS.values() if issubclass(call, Read) for route in call.routes
+) | {"/v1/routes"}
 """Of the replicated state: with `linearizable=true` the leader's word counts."""
 CONNECT_TIMEOUT_S = 1.0
 MARGIN_MS = 3_000
@@ -131,7 +128,8 @@ def _is_leaders(request: web.Request) -> bool:
         return False
     if request.method in METHODS:
         return True
-    is_read = request.method == "GET" and request.path.startswith(READS)
+    resource = request.match_info.route.resource
+    is_read = request.method == "GET" and resource is not None and resource.canonical in READS
     return is_read and query_flag(request, "linearizable")
 
 

@@ -7,7 +7,9 @@ integers) and what is out of range; a field that is null counts as absent where 
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar, get_args
+from types import ModuleType
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self, TypeAlias, TypeVar, get_args
+from urllib.parse import quote, urlencode
 
 import msgspec
 from msgspec import Meta
@@ -43,15 +45,29 @@ RequestT = TypeVar("RequestT", bound="Request[Any]")
 
 
 class Route(NamedTuple):
-    """The resource of a call over HTTP. `{name}` in the path is a field of the request. GET has the
-    others as query parameters (`query_fields`), PUT and POST have them in the body."""
+    """The resource of a call over HTTP. `{name}` in the path is a field of the request. GET and
+    DELETE have the others as query parameters (`query_fields`), PUT and POST in the body."""
 
     method: str
     path: str
+    status: int = 200
+    """Of the answer."""
+
+    @property
+    def has_body(self) -> bool:
+        return self.method in ("PUT", "POST")
 
 
 class Row(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """An object inside a request."""
+
+    @classmethod
+    def read(cls, document: object, *, name: str) -> Self:
+        """From outside. BadRequestError names the field of what is called `name`."""
+        try:
+            return msgspec.convert(document, cls)
+        except msgspec.ValidationError as error:
+            raise refused(name, str(error), type_=cls) from error
 
 
 class Answer(msgspec.Struct):
@@ -85,7 +101,7 @@ class Request(
     @classmethod
     def answer_type(cls) -> Any:
         """The type of the answer."""
-        (base,) = cls.__orig_bases__  # type: ignore[attr-defined]
+        base, *_ = cls.__orig_bases__  # type: ignore[attr-defined]
         return get_args(base)[0]
 
 
@@ -97,7 +113,43 @@ def read_request(type_: type[RequestT], document: Mapping[str, Any]) -> RequestT
         found: RequestT = msgspec.convert(given, type_)
         return found
     except msgspec.ValidationError as error:
-        raise refused(type_.call_name(), str(error)) from error
+        raise refused(type_.call_name(), str(error), type_=type_) from error
+
+
+def requests_of(*modules: ModuleType) -> dict[str, type[Request[Any]]]:
+    """Name on the wire -> each request with a name that the modules define."""
+    return {
+        value.call_name(): value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, Request)
+        and value.__module__ == module.__name__
+    }
+
+
+class HttpForm(NamedTuple):
+    """A request as it is sent over HTTP."""
+
+    method: str
+    path: str
+    """With the query."""
+    body: dict[str, Any] | None
+
+
+def http_form(request: Request[Any]) -> HttpForm:
+    """By its first route."""
+    route, document = request.routes[0], request.to_json()
+    del document[CALLED]
+    path = re.sub(r"\{(\w+)\}", lambda name: quote(str(document.pop(name[1])), safe=""), route.path)
+    if route.has_body:
+        return HttpForm(route.method, path, document if body_fields(type(request), route) else None)
+    query = {name: _in_query(value) for name, value in document.items()}
+    return HttpForm(route.method, f"{path}?{urlencode(query)}" if query else path, None)
+
+
+def _in_query(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def read_answer(type_: Any, document: Mapping[str, Any]) -> Any:
@@ -112,11 +164,21 @@ def names_in_path(path: str) -> list[str]:
 
 def query_fields(type_: type[Request[Any]], route: Route) -> list[str]:
     """The fields that can be query parameters: not in the path, and a text can stand for them."""
+    return [
+        field.encode_name
+        for field in msgspec.structs.fields(type_)
+        if field.encode_name in body_fields(type_, route)
+        and _is_scalar(msgspec.inspect.type_info(field.type))
+    ]
+
+
+def body_fields(type_: type[Request[Any]], route: Route) -> list[str]:
+    """The fields that are not in the path."""
     in_path = names_in_path(route.path)
     return [
-        field.name
+        field.encode_name
         for field in msgspec.structs.fields(type_)
-        if field.name not in in_path and _is_scalar(msgspec.inspect.type_info(field.type))
+        if field.encode_name not in in_path
     ]
 
 
@@ -138,12 +200,13 @@ def to_json(value: object) -> Any:
     return msgspec.to_builtins(value)
 
 
-_PLACE = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?")
+_PLACE = re.compile(r"(?P<what>.*?)(?: - at (?:key in )?`\$\.?(?P<path>.*)`)?")
+_MATCHED = re.compile(r"(.*) matching regex '\^\(\?:(.*)\)\$\(\?!\\n\)'")
 _NAMED = re.compile(r"Object (?P<what>missing required|contains unknown) field `(?P<name>.*)`")
 
 
-def refused(name: str, said: str) -> BadRequestError:
-    """What msgspec said of an object as our error: call, place, and the field."""
+def refused(name: str, said: str, *, type_: type[msgspec.Struct]) -> BadRequestError:
+    """What msgspec said of an object of that type as our error: call, place, and the field."""
     place = _PLACE.fullmatch(said)
     assert place is not None, said
     path = place["path"] or ""
@@ -156,4 +219,21 @@ def refused(name: str, said: str) -> BadRequestError:
         return BadRequestError(f"{where}: {what}", field=field[:64])
     field = re.sub(r"\[.*?\]", "", path).rpartition(".")[2] or name
     what = place["what"].replace("`", "")
+    if matched := _MATCHED.fullmatch(what):
+        what = f"{matched[1]} matching {matched[2]}"
+    if what.startswith("Invalid enum value"):
+        choices = ", ".join(map(str, _choices(msgspec.inspect.type_info(type_), field)))
+        what = f"must be one of {choices}, got{what.removeprefix('Invalid enum value')}"
     return BadRequestError(f"{where}: {what[:1].lower()}{what[1:]}", field=field)
+
+
+def _choices(struct: Any, field: str) -> list[object]:
+    """What a field of few values may be, in that struct or in one inside it."""
+    for each in struct.fields:
+        for one in getattr(each.type, "types", (each.type,)):
+            if isinstance(one, msgspec.inspect.StructType):
+                if found := _choices(one, field):
+                    return found
+            elif each.encode_name == field and isinstance(one, msgspec.inspect.LiteralType):
+                return list(one.values)
+    return []

@@ -1,24 +1,10 @@
-"""Pure: all calls by name: the one table of which broker, client and documents know."""
+"""Pure: all calls of brokers by name: broker, client and documents know them from here."""
 
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any
 
 from paceline.wire.calls import groups, locks, messages, offsets, pop
-from paceline.wire.calls.request import Request
+from paceline.wire.calls.request import Request, requests_of
 
-
-def _calls_of(module: ModuleType) -> list[type[Request[Any]]]:
-    return [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Request) and value is not Request
-    ]
-
-
-CALLS: Mapping[str, type[Request[Any]]] = {
-    call.call_name(): call
-    for module in (offsets, locks, groups, pop, messages)
-    for call in _calls_of(module)
-}
+CALLS: Mapping[str, type[Request[Any]]] = requests_of(offsets, locks, groups, pop, messages)
 """Name on the wire -> its request."""

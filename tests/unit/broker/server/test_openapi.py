@@ -9,9 +9,9 @@ from tests.support.service.fakes import Bench
 from paceline.platform.telemetry import Metrics
 from paceline.wire.calls.table import CALLS
 from paceline_broker.server.http import BrokerHttp
-from paceline_broker.server.openapi import openapi_document
+from paceline_broker.server.openapi import broker_openapi
 
-DOCUMENT = openapi_document()
+DOCUMENT = broker_openapi()
 
 
 def test_it_is_valid_openapi_3_1() -> None:

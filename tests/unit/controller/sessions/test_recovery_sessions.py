@@ -85,6 +85,6 @@ async def test_a_store_is_forgotten() -> None:
         again, problem = await cluster.ask("DELETE", f"/v1/stores/{brokers[0].store_id}")
         bad, _ = await cluster.ask("DELETE", "/v1/stores/%20")
 
-        assert (gone, again, bad) == (200, 409, 400)
+        assert (gone, again, bad) == (200, 409, 404)
         assert problem["reason"] == "STORE_UNKNOWN"
         assert len(cluster.leader.machine.presented) == 2

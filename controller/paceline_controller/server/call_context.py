@@ -1,30 +1,34 @@
-"""What every route of a controller uses: read barriers, commands, and groups by their name."""
+"""What every request to a controller uses: read barriers, commands, and groups by their name."""
 
-from collections.abc import Awaitable
-from typing import Any, Protocol
-
-from aiohttp import web
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol, TypeAlias
 
 from paceline.errors import NotLeaderError
 from paceline.platform.ports import Clock
 from paceline.types import GroupName, ReplicaId
+from paceline.wire.calls.request import Request
+from paceline.wire.controller_calls.base import Read
+from paceline.wire.once import Once
 from paceline_controller.config import ControllerConfig
 from paceline_controller.leader.proposer import Encodable, Proposer
 from paceline_controller.leader.supervisor import Supervisor
 from paceline_controller.probe import ControllerMetrics
 from paceline_controller.quorum import Quorum
 from paceline_controller.server.broker_sessions import SessionServer
-from paceline_controller.server.http_errors import query_flag
-from paceline_controller.server.http_once import earlier, once_of, settled
+from paceline_controller.server.http_once import settled
 from paceline_controller.server.not_found import no_broker_group
 from paceline_controller.server.relay import Relay
 from paceline_controller.sessions.hub import Hub
 from paceline_controller.state import Machine
 from paceline_controller.state.model import Group
 
+Handler: TypeAlias = Callable[[Any, Once | None], Awaitable[Mapping[str, Any]]]
+"""Carries out a request; once, if its caller has named it (R38). Raises PacelineError."""
+Handlers: TypeAlias = Mapping[type[Request[Any]], Handler]
+
 
 class Node(Protocol):
-    """The controller, as its routes see it."""
+    """The controller, as its requests see it."""
 
     machine: Machine
     quorum: Quorum
@@ -47,8 +51,8 @@ class Node(Protocol):
     def leader_address(self) -> str | None: ...
 
 
-class HttpContext:
-    """Shared by all routes of one controller."""
+class CallContext:
+    """Shared by all handlers of one controller."""
 
     def __init__(self, node: Node, *, clock: Clock) -> None:
         self.node = node
@@ -63,22 +67,34 @@ class HttpContext:
         leader = self.node.leader_address()
         return NotLeaderError("this controller does not lead", leader=leader)
 
-    async def read_point(self, request: web.Request) -> None:
-        if query_flag(request, "linearizable"):
-            self.ensure_leading()
-            timeout_ms = self.node.config.command_timeout_ms
-            await self.leaders_word(self.node.quorum.read_barrier(timeout_ms=timeout_ms))
+    async def read_point(self, call: Read[Any]) -> None:
+        """Return once the machine may be read for that question."""
+        if call.linearizable:
+            await self.read_barrier()
 
-    def earlier(self, request: web.Request) -> dict[str, Any] | None:
-        """What this very command has led to, if it was done before (R38)."""
+    async def read_barrier(self) -> None:
+        """Return once this leader has applied every write that was answered before."""
         self.ensure_leading()
-        return earlier(request, self.node.machine)
+        timeout_ms = self.node.config.command_timeout_ms
+        await self.leaders_word(self.node.quorum.read_barrier(timeout_ms=timeout_ms))
 
-    async def write(self, request: web.Request, command: Encodable) -> dict[str, Any]:
+    def earlier(self, once: Once | None) -> dict[str, Any] | None:
+        """The result of that very command, if this leader's log has it; a refusal is raised again.
+
+        It comes before all other judgement: what was there for the first attempt may be gone, by it
+        (R38).
+        """
+        self.ensure_leading()
+        if once is None:
+            return None
+        result = self.node.machine.result_of(once.session, once.sequence)
+        return None if result is None else settled(result, once)
+
+    async def write(self, command: Encodable, once: Once | None) -> dict[str, Any]:
         """The result of a command, or the error its refusal is; once, if the caller says so."""
         self.ensure_leading()
-        work = self.node.proposer.submit(command, once=once_of(request))
-        return settled(await self.leaders_word(work), once_of(request))
+        work = self.node.proposer.submit(command, once=once)
+        return settled(await self.leaders_word(work), once)
 
     async def leaders_word(self, work: Awaitable[Any]) -> Any:
         """The quorum names leaders by id; clients are told the address."""
@@ -87,11 +103,12 @@ class HttpContext:
         except NotLeaderError as error:
             raise self._not_leader() from error
 
-    def find_group(self, request: web.Request) -> Group:
-        name = GroupName(request.match_info["group"])
-        group = self.node.machine.groups.get(name)
+    def find_group(self, name: str, **details: str) -> Group:
+        """GroupNotFoundError, with these details."""
+        groups = self.node.machine.groups
+        group = groups.get(GroupName(name))
         if group is None:
-            raise no_broker_group(name, self.node.machine.groups)
+            raise no_broker_group(name, groups, **details)
         return group
 
     def is_alive(self, group_name: str, replica_id: int) -> bool:

@@ -1,0 +1,1 @@
+"""How brokers and controllers serve the requests of `paceline.wire` over HTTP."""

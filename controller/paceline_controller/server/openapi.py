@@ -1,0 +1,39 @@
+"""Pure: the controller's HTTP interface as an OpenAPI 3.1 document."""
+
+from functools import cache
+from typing import Any
+
+from paceline.http_api.openapi import Resource, openapi_document
+from paceline.wire import session
+from paceline.wire.controller_calls.table import CALLS
+
+_OTHERS = (
+    Resource("GET", session.PATH, "Upgrade to a broker's session (docs/protocol/controller.md)."),
+    Resource(
+        "GET",
+        "/v1/routes",
+        "The cluster view as it is.",
+        parameters={"linearizable": "boolean"},
+    ),
+    Resource(
+        "GET",
+        "/v1/watch",
+        "The cluster view once it is newer than `from`, or after `wait_ms` as it is.",
+        parameters={"from": "integer", "wait_ms": "integer"},
+    ),
+    Resource("GET", "/v1/openapi.json", "This document."),
+    Resource("GET", "/metrics", "Metrics for Prometheus.", answer="text/plain"),
+    Resource("GET", "/healthz", "Whether the process works."),
+    Resource("GET", "/readyz", "Whether it knows a leader and the cluster."),
+)
+
+
+@cache
+def controller_openapi() -> dict[str, Any]:
+    """The document; the same for every controller of this version."""
+    return openapi_document(
+        title="paceline controller",
+        description="The replicated state of a cluster: broker groups, topics, consumer groups.",
+        calls=CALLS,
+        others=_OTHERS,
+    )
