@@ -119,14 +119,6 @@ def test_no_test_file_imports_another_one() -> None:
 # -- circles and rooms ----------------------------------------------------------------------------
 
 BY_NAME = {module.name: module for module in PRODUCT}
-CHAOS = "paceline_chaos"
-SIMULATOR = ("handles", "loop", "machine", "network", "process", "sockets")
-PROTOCOL = ("doors", "handing", "leading", "network", "node", "process", "retaining", "scene")
-CIRCLES_LEFT = (
-    {f"{CHAOS}.sim.{name}" for name in SIMULATOR},
-    {f"{CHAOS}.protocol_sim.{name}" for name in PROTOCOL},
-)
-"""Of the simulators: their parts are types of one another."""
 
 
 def module_of(name: str) -> str | None:
@@ -178,13 +170,7 @@ def rooms(package: str) -> dict[str, set[str]]:
 
 
 def test_no_modules_import_one_another() -> None:
-    assert [circle for circle in circles(IMPORTS) if circle not in CIRCLES_LEFT] == []
-
-
-def test_circles_that_are_left_are_there() -> None:
-    found = circles(IMPORTS)
-
-    assert [circle for circle in CIRCLES_LEFT if circle not in found] == []
+    assert circles(IMPORTS) == []
 
 
 def test_rooms_import_one_another_in_one_direction() -> None:
@@ -193,11 +179,7 @@ def test_rooms_import_one_another_in_one_direction() -> None:
 
     found = {package: circles(rooms(package)) for package in packages}
 
-    wrong = {
-        package: [circle for circle in at if circle not in CIRCLES_LEFT]
-        for package, at in found.items()
-    }
-    assert {package: at for package, at in wrong.items() if at} == {}
+    assert {package: at for package, at in found.items() if at} == {}
 
 
 def test_a_circle_is_found() -> None:

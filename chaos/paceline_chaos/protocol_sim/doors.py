@@ -15,7 +15,7 @@ from paceline.platform.runtime import spawn
 from paceline.wire.stream import FetchPart, FetchQueue, ProduceAnswer
 from paceline_broker.service.fetch.read import Fetched
 from paceline_chaos.protocol_sim.dice import Dice
-from paceline_chaos.protocol_sim.node import Node
+from paceline_chaos.protocol_sim.process import Process
 
 
 class Produce(NamedTuple):
@@ -69,7 +69,7 @@ class Door:
 
     asker = None  # of a `FetchSink`: all clients count as one address
 
-    def __init__(self, client: Asker, node: Node) -> None:
+    def __init__(self, client: Asker, node: Process) -> None:
         self.client = client
         self.node = node
         self.generation = node.generation

@@ -6,32 +6,20 @@ nothing before.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import cast
 
-from paceline.types import MasterEpoch, ReplicaId
+from paceline.types import ReplicaId
 from paceline.wire.session import TransferOrder
 from paceline_broker.role.controller_requests import ControllerRequests
 from paceline_broker.role.handover import MasterHandover
 from paceline_broker.role.mastership import Mastership
-
-if TYPE_CHECKING:
-    from paceline_chaos.protocol_sim.node import Node
-
-
-class StepDown(NamedTuple):
-    """A master asks to be replaced; `answer` is what its process waits for."""
-
-    node: "Node"
-    generation: int
-    master_epoch: MasterEpoch
-    preferred: ReplicaId | None
-    answer: "asyncio.Future[str | None]"
+from paceline_chaos.protocol_sim.process import Process, StepDown
 
 
 class _Requests:
     """What of `ControllerRequests` a hand-over needs."""
 
-    def __init__(self, node: "Node") -> None:
+    def __init__(self, node: Process) -> None:
         self._node = node
 
     async def step_down(
@@ -47,7 +35,7 @@ class _Requests:
 class Handing:
     """The hand-overs of one process; implements `LeadingRole`."""
 
-    def __init__(self, node: "Node") -> None:
+    def __init__(self, node: Process) -> None:
         self._node = node
         self._hand_overs = MasterHandover(self)
         self._requests = cast(ControllerRequests, _Requests(node))

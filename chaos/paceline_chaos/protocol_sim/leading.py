@@ -5,6 +5,7 @@ carrying its wishes to the controllers, handing connections to its term.
 """
 
 from collections.abc import Awaitable
+from typing import Any
 
 from paceline.platform.ports import Buffer
 from paceline.types import Incarnation, PhysicalOffset, ReplicaId
@@ -28,7 +29,7 @@ REJOIN_BACKOFF_MS_MAX = 4000
 class MasterLink:
     """A replica's connection as its master's term sees it; implements `ReplicaLink`."""
 
-    def __init__(self, node: "Leading", connection: Connection, term: MasterTerm) -> None:
+    def __init__(self, node: "Leading", connection: Connection[Any], term: MasterTerm) -> None:
         self._node = node
         self.pair = connection
         """Both ends of it."""
@@ -168,7 +169,7 @@ class Leading(Process, MastershipOwner):
 
     # -- replicas
 
-    def from_replica(self, connection: Connection, message: Message) -> None:
+    def from_replica(self, connection: Connection[Any], message: Message) -> None:
         """What a replica said on one of its connections to this process."""
         link = self.links.get(connection.connection)
         match message:

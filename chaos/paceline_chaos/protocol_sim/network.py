@@ -6,14 +6,21 @@ it on its own.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from paceline_broker.replication.frames import Acknowledgement
 from paceline_broker.replication.handshake import ConnectionId, Introduction, Refused, Welcome
 from paceline_chaos.protocol_sim.dice import Dice
 
-if TYPE_CHECKING:
-    from paceline_chaos.protocol_sim.node import Node
+
+class Peer(Protocol):
+    """A process that a connection ends at."""
+
+    @property
+    def generation(self) -> int: ...
+
+
+PeerT = TypeVar("PeerT", bound=Peer)
 
 
 class Closed(NamedTuple):
@@ -31,22 +38,22 @@ Message: TypeAlias = Introduction | Acknowledgement | WelcomeWith | Refused | Cl
 """What is under way; bytes are a frame of the master."""
 
 
-class End:
+class End(Generic[PeerT]):
     """One side of a connection: a process, and what is under way to it."""
 
     __slots__ = ("generation", "inbox", "is_open", "node")
 
-    def __init__(self, node: "Node") -> None:
+    def __init__(self, node: PeerT) -> None:
         self.node = node
         self.generation = node.generation
         self.inbox: deque[Message] = deque()
         self.is_open = True
 
 
-class Connection:
+class Connection(Generic[PeerT]):
     """One connection of a replica to the process that it takes for its master."""
 
-    def __init__(self, number: int, replica: "Node", master: "Node") -> None:
+    def __init__(self, number: int, replica: PeerT, master: PeerT) -> None:
         self.connection = ConnectionId(number)
         self.replica = End(replica)
         self.master = End(master)
@@ -60,11 +67,11 @@ class Connection:
     def is_busy(self) -> bool:
         return bool(self.replica.inbox or self.master.inbox)
 
-    def send(self, to: End, message: Message) -> None:
+    def send(self, to: End[PeerT], message: Message) -> None:
         if to.is_open and not self.is_broken:
             to.inbox.append(message)
 
-    def close(self, own: End) -> None:
+    def close(self, own: End[PeerT]) -> None:
         """`own` side ends it: hears nothing more; what it sent is still under way."""
         if not own.is_open:
             return
@@ -83,8 +90,8 @@ class Connection:
                 end.inbox.append(Closed())
         self.is_broken = True
 
-    def end_of(self, node: "Node") -> End:
+    def end_of(self, node: object) -> End[PeerT]:
         return self.replica if self.replica.node is node else self.master
 
-    def _other(self, end: End) -> End:
+    def _other(self, end: End[PeerT]) -> End[PeerT]:
         return self.master if end is self.replica else self.replica

@@ -107,7 +107,7 @@ class Node(Leading):
     def clear(self) -> None:
         super().clear()
         self.client: ReplicaReplication | None = None
-        self.connection: Connection | None = None
+        self.connection: Connection[Node] | None = None
         self.has_joined = False
         self.heard_us = 0
         self.leader: ReplicaId | None = None
@@ -295,7 +295,7 @@ class Node(Leading):
 
     # -- messages
 
-    def receive(self, connection: Connection, message: Message) -> None:
+    def receive(self, connection: Connection["Node"], message: Message) -> None:
         if connection.master.node is self:
             self.from_replica(connection, message)
         elif connection is self.connection and self.client is not None:

@@ -5,30 +5,82 @@ disk does may raise PowerLost or StorageError; the scene catches it. The machine
 outlives its processes.
 """
 
+import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple, Protocol
 
+from paceline.errors import StorageError
 from paceline.platform.disk_memory import MemoryDisk
-from paceline.types import Incarnation, ReplicaId, SetEpoch
-from paceline.wire.cluster import ClusterView, GroupView
+from paceline.types import Incarnation, MasterEpoch, ReplicaId, SetEpoch
+from paceline.wire.cluster import ClusterView, GroupSettings, GroupView
 from paceline.wire.session_commands import AlterSyncStateSet as AlterCommand
 from paceline.wire.session_commands import OpenEpoch, RaiseConfirmFloor, RegisterReplica
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log.tickets import FlushTicket
 from paceline_broker.replication.master.events import AlterSyncStateSet
+from paceline_broker.replication.master.ports import TermSettings
 from paceline_broker.role.exclusion import Exclusion
 from paceline_broker.role.machine import RoleMachine
 from paceline_broker.role.mastership import Mastership
 from paceline_broker.service.service import Service
 from paceline_broker.storage.identity import StoreIdentity
 from paceline_broker.storage.store import Store, lock_data_folder, open_store
-from paceline_chaos.protocol_sim.clock import MachineClock
-from paceline_chaos.protocol_sim.controllers import GROUP, Answer, Request
-
-if TYPE_CHECKING:
-    from paceline_chaos.protocol_sim.scene import Scene
+from paceline_chaos.protocol_sim.clock import BedClock, MachineClock
+from paceline_chaos.protocol_sim.controllers import GROUP, Answer, Controllers, Request
+from paceline_chaos.protocol_sim.coverage import Coverage
+from paceline_chaos.protocol_sim.dice import Dice
+from paceline_chaos.protocol_sim.judge import Judge
+from paceline_chaos.protocol_sim.turns import TurnLoop
 
 DATA = "data"
+
+
+class StepDown(NamedTuple):
+    """A master asks to be replaced; `answer` is what its process waits for."""
+
+    node: "Process"
+    generation: int
+    master_epoch: MasterEpoch
+    preferred: ReplicaId | None
+    answer: "asyncio.Future[str | None]"
+
+
+class Surroundings(Protocol):
+    """What a process sees of the run (`Scene`): its settings, its judge, and who hears it."""
+
+    clock: BedClock
+    loop: TurnLoop
+    dice: Dice
+    judge: Judge
+    coverage: Coverage
+    controllers: Controllers
+    settings: GroupSettings
+    segment_bytes: int
+    log_bytes_max: int
+    lag_ms_max: int
+    unconfirmed_bytes_max: int
+    term_settings: TermSettings
+    lease_ms: int
+    tells_floor: bool
+    step_downs: list[StepDown]
+
+    def ask(self, request: Request, /) -> None: ...
+
+    def probe(
+        self, master: Any, replica: ReplicaId, incarnation: Incarnation, /
+    ) -> "asyncio.Future[bool]": ...
+
+    def node_of(self, replica: ReplicaId, /) -> Any: ...
+
+    def can_reach(self, one: Any, other: Any, /) -> bool: ...
+
+    def connect(self, replica: Any, master: Any, /) -> Any: ...
+
+    def aim(self, node: "Process", /) -> None: ...
+
+    def restart(self, name: str, /) -> None: ...
+
+    def note(self, line: str, /) -> None: ...
 
 
 class ProcessLife:
@@ -48,7 +100,7 @@ class Process:
     service: Service
     exclusion: Exclusion
 
-    def __init__(self, world: "Scene", name: str) -> None:
+    def __init__(self, world: Surroundings, name: str) -> None:
         self.world = world
         self.name = name
         self.disk = MemoryDisk()
@@ -136,6 +188,9 @@ class Process:
 
     def take_role(self) -> None:
         """The newest view may give this broker another role; `Node` has it."""
+
+    def fail(self, error: StorageError) -> None:
+        """Its disk has failed; `Node` has it."""
 
     def begin_service(self) -> None:
         """The doors open; `Node` has them."""

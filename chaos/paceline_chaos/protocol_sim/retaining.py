@@ -1,7 +1,7 @@
 """Retention in the bed (R14, R26): the product's own cleaner decides, a step of the walk carries it
 out, as `flusher.py` does between flushes."""
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from paceline.errors import StorageError
 from paceline.platform.address import Address
@@ -13,10 +13,8 @@ from paceline_broker.retention.cleaner import Cleaner
 from paceline_broker.role.role import BrokerRole
 from paceline_broker.service.settings import ServiceSettings
 from paceline_chaos.protocol_sim.controllers import GROUP
+from paceline_chaos.protocol_sim.process import Process
 from paceline_chaos.protocol_sim.turns import finish_now
-
-if TYPE_CHECKING:
-    from paceline_chaos.protocol_sim.process import Process
 
 _SKEW_MS_MAX = 5_000
 
@@ -24,7 +22,7 @@ _SKEW_MS_MAX = 5_000
 class WalkedFlusher(Flusher):
     """Flushes are steps of the walk, nobody needs to be poked; what is let go, goes at once."""
 
-    def __init__(self, node: "Process", folder: str) -> None:
+    def __init__(self, node: Process, folder: str) -> None:
         self._node = node
         self._log = node.store.log
         self._disk = node.disk
@@ -48,7 +46,7 @@ class WalkedFlusher(Flusher):
 class _BedClocks(ClockSkew):
     """The controllers' wall clock is right, and every broker knows by how much its own is not."""
 
-    def __init__(self, node: "Process") -> None:
+    def __init__(self, node: Process) -> None:
         self._node = node
 
     def trust(self, *, own_unix_ms: int, now_ms: int) -> ClockTrust:
@@ -56,7 +54,7 @@ class _BedClocks(ClockSkew):
         return ClockTrust.AGREES if skew_ms <= _SKEW_MS_MAX else ClockTrust.DIFFERS
 
 
-def make_cleaner(node: "Process", role: Role, flusher: Flusher) -> Cleaner:
+def make_cleaner(node: Process, role: Role, flusher: Flusher) -> Cleaner:
     """The cleaner of one process; it gives up by size alone, logs of a minute are never old."""
     config = BrokerConfig(
         group=GROUP,

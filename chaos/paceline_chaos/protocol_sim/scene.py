@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paceline.errors import CorruptLogError, StorageError
 from paceline.platform.disk_memory import PowerLost
@@ -16,11 +16,11 @@ from paceline_chaos.protocol_sim.clock import BedClock
 from paceline_chaos.protocol_sim.controllers import GROUP, Controllers, Request
 from paceline_chaos.protocol_sim.coverage import Coverage
 from paceline_chaos.protocol_sim.dice import Dice
-from paceline_chaos.protocol_sim.handing import StepDown
+from paceline_chaos.protocol_sim.doors import Door
 from paceline_chaos.protocol_sim.judge import Judge
 from paceline_chaos.protocol_sim.network import Connection
 from paceline_chaos.protocol_sim.node import Node
-from paceline_chaos.protocol_sim.process import Process
+from paceline_chaos.protocol_sim.process import Process, StepDown
 from paceline_chaos.protocol_sim.shape import (
     copies_min,
     draw_learners,
@@ -29,10 +29,6 @@ from paceline_chaos.protocol_sim.shape import (
     told_to_checkers,
 )
 from paceline_chaos.protocol_sim.turns import TurnLoop
-
-if TYPE_CHECKING:
-    from paceline_chaos.protocol_sim.doors import Door
-
 
 AIMING_SEEDS = 3
 """One in so many: the others get further in between."""
@@ -90,7 +86,7 @@ class Scene:
         self.nodes = [Node(self, f"g1-b{n}") for n in range(1, total + learners + 1)]
         for node in self.nodes[total:]:
             node.is_learner = True
-        self.connections: list[Connection] = []
+        self.connections: list[Connection[Node]] = []
         self.doors: list[Door] = []
         """Connections of clients."""
         self.is_over = False
@@ -141,7 +137,7 @@ class Scene:
                 return node
         return None
 
-    def connect(self, replica: Node, master: Node) -> Connection:
+    def connect(self, replica: Node, master: Node) -> Connection[Node]:
         self._connections_count += 1
         connection = Connection(self._connections_count, replica, master)
         self.connections.append(connection)
@@ -167,20 +163,20 @@ class Scene:
 
     # -- who can do what
 
-    def is_paused(self, node: Node) -> bool:
+    def is_paused(self, node: Process) -> bool:
         return node.paused_until_us > self.clock.now_us
 
-    def _is_deaf(self, node: Node) -> bool:
+    def _is_deaf(self, node: Process) -> bool:
         return node.deaf_until_us > self.clock.now_us or self.is_paused(node)
 
-    def acts(self, node: Node) -> bool:
+    def acts(self, node: Process) -> bool:
         return node.is_up and not self.is_paused(node)
 
     def _are_parted(self, one: Node, other: Node) -> bool:
         is_on = self._cut_until_us > self.clock.now_us
         return is_on and (one.name in self._cut) != (other.name in self._cut)
 
-    def is_cut_off(self, node: Node) -> bool:
+    def is_cut_off(self, node: Process) -> bool:
         """Whether the controllers do not reach it."""
         return self._cut_until_us > self.clock.now_us and node.name in self._cut
 
@@ -189,12 +185,12 @@ class Scene:
         """Clients that do not reach the controllers now."""
         return self._cut_clients if self._cut_until_us > self.clock.now_us else set()
 
-    def is_out_of_reach(self, client: str, node: Node) -> bool:
+    def is_out_of_reach(self, client: str, node: Process) -> bool:
         """Whether a client is on the other side of a partition."""
         is_on = self._cut_until_us > self.clock.now_us
         return is_on and (client in self._cut_clients) != (node.name in self._cut)
 
-    def is_zombie(self, node: Node) -> bool:
+    def is_zombie(self, node: Process) -> bool:
         """It leads in an epoch that the controllers have ended."""
         group = self.controllers.group
         mastership = node.mastership
@@ -204,14 +200,14 @@ class Scene:
 
     # -- ends of processes
 
-    def _kill_process(self, node: Node) -> None:
+    def _kill_process(self, node: Process) -> None:
         """What it has written stays in the page cache; after a failed fsync that proves nothing."""
         self.note(f"{node.name} is killed")
         self.coverage.saw("kills")
         self._stop(node)
         node.disk.crash(self.dice.random, keep_page_cache=True)
 
-    def _lose_power(self, node: Node) -> None:
+    def _lose_power(self, node: Process) -> None:
         self.note(f"{node.name} loses power")
         self.coverage.saw("power_losses")
         self._stop(node)
@@ -220,7 +216,7 @@ class Scene:
         survival = self.dice.one_of([0.0, 0.0, 0.5] if is_memory else [0.0, 0.5, 1.0])
         node.disk.crash(self.dice.random, keep_page_cache=False, survival=survival)
 
-    def _stop(self, node: Node) -> None:
+    def _stop(self, node: Process) -> None:
         """The process is gone; what it sent may still arrive."""
         node.is_up = False
         node.life.is_over = True
@@ -237,7 +233,7 @@ class Scene:
             if door.node is node:
                 door.break_off(self.dice)
 
-    def guarded(self, node: Node, act: Callable[[], None]) -> None:
+    def guarded(self, node: Process, act: Callable[[], None]) -> None:
         """One turn of a process, and what becomes of it."""
         loop = self.loop
         before, loop.life = loop.life, node.life

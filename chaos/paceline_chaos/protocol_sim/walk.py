@@ -8,9 +8,9 @@ from paceline_chaos.protocol_sim.clients import Client
 from paceline_chaos.protocol_sim.controllers import Answer
 from paceline_chaos.protocol_sim.doors import Door
 from paceline_chaos.protocol_sim.faults import Faults
-from paceline_chaos.protocol_sim.handing import StepDown
 from paceline_chaos.protocol_sim.network import Connection
 from paceline_chaos.protocol_sim.node import Node
+from paceline_chaos.protocol_sim.process import StepDown
 from paceline_chaos.protocol_sim.scene import is_master
 
 
@@ -37,12 +37,12 @@ class Walk(Faults):
                 if end.inbox:
                     self._deliver_to(connection, to_master=is_to_master)
 
-    def _is_stuck(self, connection: Connection) -> bool:
+    def _is_stuck(self, connection: Connection[Node]) -> bool:
         return not connection.is_broken and self._are_parted(
             connection.replica.node, connection.master.node
         )
 
-    def _deliver_to(self, connection: Connection, *, to_master: bool) -> None:
+    def _deliver_to(self, connection: Connection[Node], *, to_master: bool) -> None:
         end = connection.master if to_master else connection.replica
         message = end.inbox.popleft()
         node = end.node

@@ -10,10 +10,7 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any
 
-from paceline_chaos.sim.process import PROCESS, Process
-
-if TYPE_CHECKING:
-    from paceline_chaos.sim.loop import SimLoop
+from paceline_chaos.sim.process import PROCESS, Loop, Process
 
 
 class SimHandle(events.Handle):
@@ -25,7 +22,7 @@ class SimHandle(events.Handle):
         self,
         callback: Callable[..., object],
         args: tuple[Any, ...],
-        loop: "SimLoop",
+        loop: Loop,
         context: Context | None,
     ) -> None:
         self._context = copy_context() if context is None else context
@@ -53,9 +50,7 @@ class SimTimerHandle(events.TimerHandle):
 class SimTask(asyncio.Task[Any]):
     """Hashes by number, knows its process."""
 
-    def __init__(
-        self, coro: Any, *, loop: "SimLoop", number: int, owner: Process, **more: Any
-    ) -> None:
+    def __init__(self, coro: Any, *, loop: Any, number: int, owner: Process, **more: Any) -> None:
         self.number = number
         self.owner = owner
         super().__init__(coro, loop=loop, **more)

@@ -23,17 +23,13 @@ import sys
 from asyncio import events, selector_events
 from collections.abc import Callable, Generator, Iterator
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline.platform.runtime import pause
 from paceline_chaos.sim.handles import SimFuture, SimHandle, SimTask, SimTimerHandle
 from paceline_chaos.sim.process import PROCESS, Process
 from paceline_chaos.sim.trace import Trace
 from paceline_chaos.verdict import CODE, code_or_harness
-
-if TYPE_CHECKING:
-    from paceline_chaos.sim.network import Network
-    from paceline_chaos.sim.sockets import SimSocket
 
 NS_PER_S = 1_000_000_000
 HANDLE_COST_NS = 1_000
@@ -60,6 +56,26 @@ def _types(error: BaseException | None) -> Iterator[type[BaseException]]:
             yield from _types(inner)
     elif error is not None:
         yield type(error)
+
+
+class Network(Protocol):
+    """What the loop asks of the network."""
+
+    def resolve(self, host: str | bytes | None, *, is_passive: bool) -> str: ...
+
+    def forget(self) -> None: ...
+
+
+class Watched(Protocol):
+    """A socket as the loop watches it."""
+
+    def watch_reading(self, handle: SimHandle, /) -> SimHandle: ...
+
+    def unwatch_reading(self) -> bool: ...
+
+    def watch_writing(self, handle: SimHandle, /) -> SimHandle: ...
+
+    def unwatch_writing(self) -> bool: ...
 
 
 class _NoSelector:
@@ -94,7 +110,7 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
         """Of the world: `kernel_at`."""
         self.trace = trace or Trace()
         self.network: Network | None = None
-        self.sockets: dict[int, SimSocket] = {}
+        self.sockets: dict[int, Watched] = {}
         self.errors: list[str] = []
         """What no task and no callback caught, one sentence each."""
         self.error_types: list[frozenset[type[BaseException]]] = []
@@ -430,7 +446,7 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
 
     # -- readiness of sockets ----------------------------------------------------------------------
 
-    def _socket(self, fd: int) -> "SimSocket":
+    def _socket(self, fd: int) -> Watched:
         socket = self.sockets.get(fd)
         if socket is None:
             raise OSError(errno.EBADF, "the socket is closed, or its process dead")

@@ -1,19 +1,23 @@
 """A simulated computer: a name, an address, a clock of its own, and the processes on it."""
 
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from paceline_chaos.sim.loop import SimLoop
 from paceline_chaos.sim.process import Process
-
-if TYPE_CHECKING:
-    from paceline_chaos.sim.network import Network
-    from paceline_chaos.sim.sockets import SimSocket
 
 UNIX_START_NS = 1_750_000_000 * 1_000_000_000
 """Wall time when a simulation begins."""
 PORT_FIRST = 32768
 """Linux: the first port that is given to a socket without one."""
+
+
+class Network(Protocol):
+    """What a machine asks of the network."""
+
+    def next_number(self) -> int: ...
+
+    def answer_unheard(self, peers: list[Any], /) -> None: ...
 
 
 class MachineClock:
@@ -32,9 +36,7 @@ class MachineClock:
 class Machine:
     """Made by `Simulation.machine`. `start` a program on it, then use the `Process`."""
 
-    def __init__(
-        self, loop: SimLoop, network: "Network", *, name: str, ip: str, number: int
-    ) -> None:
+    def __init__(self, loop: SimLoop, network: Network, *, name: str, ip: str, number: int) -> None:
         self.loop = loop
         self.network = network
         self.name = name
@@ -43,9 +45,9 @@ class Machine:
         self.is_up = True
         self.clock = MachineClock(self)
         self.processes: list[Process] = []
-        self.bound: dict[tuple[str, int], SimSocket] = {}
-        """Sockets by local address, those that bound it."""
-        self.unheard: dict[SimSocket, None] = {}
+        self.bound: dict[tuple[str, int], Any] = {}
+        """Sockets (`SimSocket`, which lies above) by local address, those that bound it."""
+        self.unheard: dict[Any, None] = {}
         """Peers that talk to this machine while it is off."""
         self._port = PORT_FIRST
         self._rate = 1.0

@@ -10,6 +10,7 @@ import errno
 import random
 import socket as _socket
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from paceline_chaos.sim.loop import SimLoop
 from paceline_chaos.sim.machine import Machine
@@ -134,7 +135,7 @@ class Network:
 
     def _listener(self, machine: Machine, address: Address) -> SimSocket | None:
         for key in (address, ("0.0.0.0", address[1])):
-            listener = machine.bound.get(key)
+            listener: SimSocket | None = machine.bound.get(key)
             if listener is not None and listener.accepting is not None:
                 return listener
         return None
@@ -413,5 +414,5 @@ class Network:
 
     def _connections(self) -> Iterator[SimSocket]:
         """Open ends in the order of their making."""
-        sockets: Sequence[SimSocket] = list(self.loop.sockets.values())
+        sockets: Sequence[SimSocket] = cast(list[SimSocket], list(self.loop.sockets.values()))
         return (s for s in sockets if s.is_connected and s.is_open)

@@ -11,14 +11,10 @@ are not freed: their tasks, handles and sockets lie in the graveyard until the s
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
 from contextvars import Context, ContextVar
 from enum import Enum
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from paceline_chaos.sim.loop import SimLoop
-    from paceline_chaos.sim.machine import Machine
-    from paceline_chaos.sim.sockets import SimSocket
+from typing import Any, Protocol
 
 PROCESS: ContextVar["Process"] = ContextVar("paceline_chaos_process")
 """Whose code this is. For the simulator alone; the product never reads it."""
@@ -33,15 +29,57 @@ class State(Enum):
     KILLED = "killed"
 
 
+class Loop(Protocol):
+    """What a process, and a handle of it, use of the loop."""
+
+    now_ns: int
+    sequence: int
+    current: "Process"
+
+    def acting_as(self, process: "Process", /) -> AbstractContextManager[None]: ...
+
+    def create_task(
+        self, coro: Any, *, name: object = None, context: Context | None = None
+    ) -> asyncio.Task[Any]: ...
+
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Any: ...
+
+    def kernel_at(
+        self, when_ns: int, function: Callable[[Any], object], argument: Any, /
+    ) -> None: ...
+
+    def relist(self, owner: "Process", /) -> None: ...
+
+    def note(self, text: str, /) -> None: ...
+
+
+class Computer(Protocol):
+    """The machine of a process: its clock."""
+
+    name: str
+
+    def local_ns(self) -> int: ...
+
+    def global_ns(self, local_ns: int, /) -> int: ...
+
+    def unix_ns(self) -> int: ...
+
+
+class Socket(Protocol):
+    """What a process leaves open."""
+
+    def orphan(self, *, is_silent: bool) -> None: ...
+
+
 class Process:
     """One incarnation. Made by `Machine.start`; the loop owns the queue, the network the sockets.
 
     `error` is what `main` raised. `on_end` is called once when it is over, however it ended.
     """
 
-    def __init__(
-        self, loop: "SimLoop", number: int, name: str, machine: "Machine | None" = None
-    ) -> None:
+    def __init__(self, loop: Loop, number: int, name: str, machine: Computer | None = None) -> None:
         self.loop = loop
         self.number = number
         self.name = name
@@ -57,7 +95,7 @@ class Process:
         self.task: asyncio.Task[None] | None = None
         self.signal_handlers: dict[int, Callable[[], object]] = {}
         self.exception_handler: Callable[[Any, dict[str, Any]], object] | None = None
-        self.sockets: dict[int, SimSocket] = {}
+        self.sockets: dict[int, Socket] = {}
         """Open ones by number, in the order of their making."""
         self.ready: deque[Any] = deque()
         """What may run now, first in first out, as asyncio promises."""
@@ -95,8 +133,9 @@ class Process:
 
     def tasks(self) -> list[asyncio.Task[Any]]:
         """Unfinished tasks in the order of their making."""
+        loop: Any = self.loop
         mine: list[Any] = [
-            task for task in asyncio.all_tasks(self.loop) if getattr(task, "owner", None) is self
+            task for task in asyncio.all_tasks(loop) if getattr(task, "owner", None) is self
         ]
         return sorted(mine, key=lambda task: task.number)
 

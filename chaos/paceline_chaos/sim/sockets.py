@@ -13,15 +13,12 @@ import socket as _socket
 import struct
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol, cast
 
 from paceline_chaos.sim.handles import SimHandle
 from paceline_chaos.sim.loop import SimLoop
-
-if TYPE_CHECKING:
-    from paceline_chaos.sim.machine import Machine
-    from paceline_chaos.sim.network import Link, Network
-    from paceline_chaos.sim.process import Process
+from paceline_chaos.sim.machine import Machine
+from paceline_chaos.sim.process import Process
 
 WINDOW_BYTES = 256 * 1024
 """What the kernels of both sides hold together before a writer must wait."""
@@ -56,6 +53,26 @@ Address = tuple[str, int]
 def os_error(code: int) -> OSError:
     """With Python's class for the code: ConnectionResetError and so on."""
     return OSError(code, os.strerror(code))
+
+
+class Network(Protocol):
+    """The kernel's part of a socket."""
+
+    def next_number(self) -> int: ...
+
+    def bind(self, socket: "SimSocket", ip: str, port: int, /) -> None: ...
+
+    def connect(self, socket: "SimSocket", address: Address, /) -> None: ...
+
+    def transmit(self, socket: "SimSocket", chunk: bytes, /) -> None: ...
+
+    def fly(self, socket: "SimSocket", what: bytes | Mark, /) -> None: ...
+
+    def credit(self, socket: "SimSocket", /) -> None: ...
+
+    def closed(self, socket: "SimSocket", /) -> None: ...
+
+    def vanished(self, socket: "SimSocket", /) -> None: ...
 
 
 class _Readiness:
@@ -95,28 +112,28 @@ class SimSocket:
         assert type in (-1, _socket.SOCK_STREAM), f"only TCP is simulated, not {type}"
         if loop.current.is_dead:
             raise os_error(errno.EBADF)
-        self._set_up(loop, loop.current)
+        self._set_up(loop.current)
 
     @classmethod
-    def of(cls, owner: "Process") -> "SimSocket":
+    def of(cls, owner: Process) -> "SimSocket":
         """A socket that the kernel makes for a process: an incoming connection."""
         made = cls.__new__(cls)
-        made._set_up(owner.loop, owner)
+        made._set_up(owner)
         return made
 
-    def _set_up(self, loop: SimLoop, owner: "Process") -> None:
-        assert loop.network is not None, "a socket needs a network"
-        assert owner.machine is not None, "a socket needs a machine"
-        self.loop = loop
-        self.network: Network = loop.network
+    def _set_up(self, owner: Process) -> None:
+        assert isinstance(owner.machine, Machine), "a socket needs a machine"
+        self.machine = owner.machine
+        self.loop = loop = self.machine.loop
+        self.network = cast(Network, self.machine.network)
         self.owner = owner
-        self.machine: Machine = owner.machine
         self.number = self.network.next_number()
         self.family, self.type, self.proto = _socket.AF_INET, _socket.SOCK_STREAM, 6
         self.local: Address | None = None
         self.remote: Address | None = None
         self.peer: SimSocket | None = None
-        self.link: Link | None = None
+        self.link: Any = None
+        """The `network.Link` to its peer."""
         self.is_open = True
         """The program has not closed it and the process lives."""
         self.is_connecting = False

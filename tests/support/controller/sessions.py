@@ -25,6 +25,8 @@ async def a_cluster(count: int = 1) -> AsyncIterator[tuple[Controllers, list[Tal
             await eventually(
                 lambda: all(master_of(broker) is not None for broker in brokers), "a first master"
             )
+            for broker in brokers:
+                await broker.beat()  # it has taken up its role, or another one is elected
             yield cluster, brokers
         finally:
             for broker in brokers:
