@@ -14,7 +14,7 @@ from paceline.errors import (
     QueueNotFoundError,
     to_problem,
 )
-from paceline.platform.runtime import spawn
+from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.records.checking import check_batch
 from paceline.types import GroupName
 from paceline.wire.stream import (
@@ -77,7 +77,7 @@ class FakeBroker:
 
     async def start(self) -> None:
         host, port = self.address.split(":") if self.address else ("127.0.0.1", "0")
-        self._server = await asyncio.start_server(self._serve, host, int(port))
+        self._server = await asyncio.start_server(self._accept, host, int(port))
         port = self._server.sockets[0].getsockname()[1]
         self.address = f"127.0.0.1:{port}"
 
@@ -90,26 +90,28 @@ class FakeBroker:
             writer.transport.abort()
 
     async def stop(self) -> None:
+        writers = tuple(self._writers)
         self.kill()
-        for task in tuple(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await cancel_and_wait(*self._tasks)
+        # A transport that is still closing when its loop ends warns in another test.
+        await asyncio.gather(*(each.wait_closed() for each in writers), return_exceptions=True)
 
     # -- connections ------------------------------------------------------------------------------
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Known from now on: a test may end before the first turn of its task."""
         self._writers.add(writer)
+        task = spawn(self._serve(reader, writer), name="fake_broker")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await self._serve_http(reader, writer)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass  # the client or the test ended it
         finally:
             self._writers.discard(writer)
-            self._tasks.discard(task)
             writer.transport.abort()
 
     async def _serve_http(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -16,6 +16,7 @@ async def test_http_and_streams_start_from_the_source_host(source_host: str) -> 
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         seen.append(writer.get_extra_info("peername")[0])
         writer.close()
+        await writer.wait_closed()
 
     server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
     address = "127.0.0.1:" + str(server.sockets[0].getsockname()[1])
