@@ -11,6 +11,12 @@ one gathered write per segment; `begin_flush` and `finish_flush` bracket an fdat
 else runs (flusher.py, or a test). After a failed write or sync the log is *poisoned*: it never
 accepts or acknowledges anything again (R22). Readers see [start, confirm) only (INV-8); mapped
 views never reach above confirm, so truncation never pulls bytes from under a reader (R25).
+
+The start moves by whole segments, never by part of one (R26). The caller names a bound below which
+nothing is needed any more: a confirmed retention record says so, and the durable projection
+checkpoints lie above it (R14). First the new start is durable in the checkpoint, then the files are
+unlinked from the lowest up; recovery unlinks what a crash left (recovery.py). The active segment
+stays.
 """
 
 from collections.abc import Awaitable, Iterator
@@ -18,10 +24,10 @@ from dataclasses import replace
 
 from paceline.errors import CorruptLogError, StorageError
 from paceline.platform.ports import Buffer, Disk, File
-from paceline.records.header import HEADER_BYTES, BatchHeader, Kind
+from paceline.records.header import HEADER_BYTES, BatchHeader, Kind, parse_header
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.log.checkpoint import Checkpoint
-from paceline_broker.log.log_start import LogStart
+from paceline_broker.log.epochs import EpochTable
 from paceline_broker.log.reading import check_boundary, read_batches, walk_headers
 from paceline_broker.log.recovery import (
     Damage,
@@ -38,7 +44,7 @@ _EPOCH_START = int(Kind.EPOCH_START)  # plain ints and a bound method: once per 
 _unpack_stamp = STAMP.unpack_from
 
 
-class CommitLog(LogStart):
+class CommitLog:
     """See the module. Owned by the role's task; not safe from other threads."""
 
     def __init__(self, disk: Disk, folder: str, *, segment_size_bytes: int) -> None:
@@ -46,6 +52,9 @@ class CommitLog(LogStart):
         self._disk = disk
         self._folder = self.folder = folder
         self._segment_size_bytes = segment_size_bytes
+        self._drop_bound = PhysicalOffset(0)
+        self.has_room = True
+        """False: the disk is so full that only what frees it is taken (R26); says the cleaner."""
         self._generation = 0  # of the log's content: truncation makes outstanding tickets void
         self._openings_count = 1
         self._recover()
@@ -62,7 +71,7 @@ class CommitLog(LogStart):
         self._epoch = int(recovery.epochs.last_epoch)
         self._last_store_unix_ms = recovery.last_store_unix_ms
         self._end = self._written = self._flushed = int(report.end)
-        self._confirm = min(report.confirm_mark, report.end)
+        self._confirm: int = min(report.confirm_mark, report.end)
         self._start = report.start
         self._pending: list[Buffer] = []  # of the active segment, from _pending_start on
         self._pending_start = self._end
@@ -91,6 +100,71 @@ class CommitLog(LogStart):
         disk.make_folder(folder)
         log = cls(disk, folder, segment_size_bytes=segment_size_bytes)
         return log, log.report
+
+    # -- positions and health ---------------------------------------------------------------------
+
+    @property
+    def end(self) -> PhysicalOffset:
+        """Everything below is appended here; the next batch begins here."""
+        return PhysicalOffset(self._end)
+
+    @property
+    def written(self) -> PhysicalOffset:
+        """Everything below is in the files, so "appended" for memory durability (R13)."""
+        return PhysicalOffset(self._written)
+
+    @property
+    def flushed(self) -> PhysicalOffset:
+        """Everything below is on this disk, files and names."""
+        return PhysicalOffset(self._flushed)
+
+    @property
+    def confirm(self) -> PhysicalOffset:
+        """Everything below may be shown to anybody; after a restart a lower bound (R3)."""
+        return PhysicalOffset(self._confirm)
+
+    @property
+    def epochs(self) -> EpochTable:
+        """Up to `end`."""
+        return self._epochs
+
+    @property
+    def last_epoch(self) -> MasterEpoch:
+        return MasterEpoch(self._epoch)
+
+    @property
+    def last_store_unix_ms(self) -> int:
+        """Store time of the newest batch: the next one's is at least that."""
+        return self._last_store_unix_ms
+
+    @property
+    def failure(self) -> StorageError | None:
+        """Why the log accepts nothing any more; None = it is healthy."""
+        return self._failure
+
+    @property
+    def segments_count(self) -> int:
+        return self._segments.count
+
+    @property
+    def checkpointed(self) -> Checkpoint:
+        """The newest durable checkpoint."""
+        return self._checkpoint
+
+    @property
+    def generation(self) -> int:
+        """Changes with every truncation: what was derived from the log before it is void."""
+        return self._generation
+
+    @property
+    def damage(self) -> Damage | None:
+        """What was durable and is not what was written; the replica must not lead (R24)."""
+        return self._damage
+
+    @property
+    def is_whole(self) -> bool:
+        """Neither failed nor damaged."""
+        return self._failure is None and self._damage is None
 
     # -- appending --------------------------------------------------------------------------------
 
@@ -203,7 +277,7 @@ class CommitLog(LogStart):
                 self._segments.fill_up_active(size_min=size)
         except StorageError as error:
             raise self._poison(error) from error
-        self._pending_start = self._end
+        self._pending_start: int = self._end
         self._limit = self._active_limit()
 
     def _active_limit(self) -> int:
@@ -496,3 +570,112 @@ class CommitLog(LogStart):
         self._segments.close()
         if self._failure is None:
             self._failure = StorageError("the log is closed")
+
+    # -- where it begins --------------------------------------------------------------------------
+
+    @property
+    def start(self) -> PhysicalOffset:
+        """First offset of the first segment: nothing below is here."""
+        return self._start
+
+    @property
+    def base(self) -> PhysicalOffset:
+        """Position of the projection checkpoint that was installed with the start; 0: none (R14).
+
+        While `end` is below it, the state is ahead of the log: this replica cannot lead yet.
+        """
+        return self._checkpoint.base
+
+    @property
+    def size_bytes(self) -> int:
+        """What the log takes on the disk, the preallocated rest of the active segment included."""
+        return self._segments.size_bytes
+
+    def segment_bounds(self) -> list[tuple[PhysicalOffset, PhysicalOffset]]:
+        """(first, end) of the segments that are sealed, the oldest first."""
+        firsts = self._segments.firsts
+        return list(zip(firsts, firsts[1:], strict=False))
+
+    def store_time_at(self, position: PhysicalOffset) -> int:
+        """Store time of the batch at `position`, a boundary; none before it has a later one."""
+        if position >= self._written:
+            return self._last_store_unix_ms
+        found = self._segments.pread(position, PhysicalOffset(position + HEADER_BYTES))
+        return parse_header(found).store_unix_ms
+
+    def let_go_below(self, bound: PhysicalOffset) -> None:
+        """Segments wholly below `bound` may go; the flusher carries it out (`drop_wanted`)."""
+        flushed = min(self._confirm, self._flushed)
+        assert bound <= flushed, (bound, flushed)  # R26: never beyond what is confirmed and durable
+        self._drop_bound = max(self._drop_bound, bound)
+
+    @property
+    def drop_wanted(self) -> PhysicalOffset | None:
+        """Where the log will begin once the segments let go are dropped; None: none are."""
+        below = [end for _, end in self.segment_bounds() if end <= self._drop_bound]
+        return below[-1] if below and self.is_whole else None
+
+    def drop(self, start: PhysicalOffset) -> list[str]:
+        """The checkpoint that names `start` is durable: forget the segments; paths to unlink."""
+        assert self._checkpoint.start == start, (self._checkpoint.start, start)
+        paths = self._segments.forget_below(start)
+        self._start = start
+        return paths
+
+    def begin_anew_at(
+        self,
+        start: PhysicalOffset,
+        *,
+        epochs: EpochTable,
+        base: PhysicalOffset,
+        sets_aside: bool = False,
+    ) -> None:
+        """Give up every byte and begin, empty, at `start`; durable on return. Blocking.
+
+        `sets_aside`: the files stay, under other names, in place of those kept before (R5).
+
+        `epochs`: the table of the whole log, as the master has it; `base`: position of the
+        projection checkpoint, which is durable already. After a crash the log is as before or as
+        after: the checkpoint's replacement is the moment. Pending appends must have been written.
+        """
+        if self._failure is not None and self._damage is None:
+            raise self._failure
+        assert self._written == self._end, "write_pending before beginning anew"
+        assert start <= base, (start, base)  # R14
+        self._generation += 1
+        has_bytes = self._start < self._end or self._damage is not None
+        sets_aside = sets_aside and has_bytes  # an empty log replaces no kept one
+        if sets_aside:
+            self._drop_aside()
+        emptied = Checkpoint(
+            flushed=start,
+            confirm=start,
+            verify_from=start,
+            start=start,
+            base=base,
+            epochs=epochs.cut_to(start),
+            is_suspect=self._checkpoint.is_suspect,
+            is_beginning_anew=True,
+            sets_aside=sets_aside,
+        )
+        self._save(emptied)
+        try:
+            self._segments.begin_anew_at(start, sets_aside=sets_aside)
+        except StorageError as error:
+            raise self._poison(error) from error
+        self._epochs = emptied.epochs
+        self._epoch = int(MasterEpoch(self._epochs.last_epoch))
+        self._start = start
+        self._end = self._written = self._flushed = self._confirm = self._pending_start = int(start)
+        self._unsynced, self._sealed, self._ticket = [], [], None
+        self._drop_bound = start
+        self._limit = self._active_limit()
+        self._damage = self._failure = None
+        self._checkpoint = emptied
+        self._save(self.make_checkpoint())
+
+    def _drop_aside(self) -> None:
+        try:
+            self._segments.drop_aside()
+        except StorageError as error:
+            raise self._poison(error) from error

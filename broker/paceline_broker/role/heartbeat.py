@@ -5,7 +5,7 @@ from typing import Protocol
 from paceline.types import MasterEpoch
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView
-from paceline_broker.log.state import LogState
+from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.ports import Identity, RoleState
 from paceline_broker.role.mastership import Mastership
 from paceline_broker.storage.disk_health import DiskPace
@@ -32,7 +32,7 @@ class Speaker(Protocol):
     def is_fit(self) -> bool: ...
 
 
-def heartbeat_of(role: Speaker, commit_log: LogState) -> wire.Heartbeat | None:
+def heartbeat_of(role: Speaker, commit_log: CommitLog) -> wire.Heartbeat | None:
     """None until this store is registered."""
     known = role.identity
     if known.replica_id is None:
