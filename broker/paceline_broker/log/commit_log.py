@@ -277,7 +277,7 @@ class CommitLog:
                 self._segments.fill_up_active(size_min=size)
         except StorageError as error:
             raise self._poison(error) from error
-        self._pending_start: int = self._end
+        self._pending_start = self._end
         self._limit = self._active_limit()
 
     def _active_limit(self) -> int:

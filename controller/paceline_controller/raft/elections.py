@@ -23,6 +23,7 @@ from pysyncobj.node import Node
 
 from paceline.types import ControllerId
 from paceline_controller.raft.log.journal import Journal
+from paceline_controller.raft.members import MemberLog
 from paceline_controller.raft.pace import Pace
 from paceline_controller.raft.peers.frames import Message
 from paceline_controller.raft.settings import RaftSettings
@@ -80,15 +81,18 @@ class ElectionRules:
     _SyncObj__conf: Any  # the library is untyped
 
     _settings: RaftSettings
+    _own: ControllerId
+    member_log: MemberLog
 
     @property
     def is_voter(self) -> bool:
-        """See `MembershipRules`."""
-        raise NotImplementedError
+        """Whether the generation in force counts this very store."""
+        member = self.member_log.latest.voters.get(self._own)
+        return member is not None and self.gate.is_own_store(member.store)
 
     def is_counted(self, node: Node) -> bool:
-        """Whether that node's votes and answers count (`MembershipRules`)."""
-        raise NotImplementedError
+        """Whether that node's votes and answers count."""
+        return node in self._SyncObj__otherNodes
 
     def prepare_elections(
         self,

@@ -4,16 +4,23 @@
 library's own private ones; they hold for version 0.3.17 only (`library.py` checks). Each fault is
 described in docs/protocol/raft.md, each repair has a test that fails without it.
 
+The library's own membership changes are off: their guard is dead code and their entries are
+pickles. Here the list in force is the last one in this node's log (`members.py`); after every
+change of the log the library's sets of nodes are made to say the same: its "other nodes" are the
+other voters, its "read-only nodes", which it sends to and never counts, are the learners (R18).
+
 A message arrives as the library's dictionary, already checked by `frames.py`. All of this runs on
 one event loop, without a suspension inside.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pysyncobj.node import Node
 
-from paceline_controller.raft.library import RaftInvariantError
+from paceline.types import ControllerId
+from paceline_controller.raft.elections import ElectionRules
+from paceline_controller.raft.library import PeerNode, RaftInvariantError
 from paceline_controller.raft.log.entries import (
     COMMAND_ENTRY,
     MEMBERS_ENTRY,
@@ -21,18 +28,23 @@ from paceline_controller.raft.log.entries import (
     Entry,
 )
 from paceline_controller.raft.log.snapshot import Snapshot, SnapshotStore
-from paceline_controller.raft.membership import MembershipRules
+from paceline_controller.raft.members import MemberLog, Members, configured, read_change
 from paceline_controller.raft.peers.frames import Message
 from paceline_controller.raft.settings import RaftSettings
 
 
-class SafeNode(MembershipRules):
+class SafeNode(ElectionRules):
     """Overrides of the library's node; mixed in before it."""
 
     # What the library holds, as far as it is read or written here.
     _SyncObj__raftCommitIndex: int
     _SyncObj__raftLastApplied: int
     _SyncObj__sendAppendEntries: Callable[[], None]
+    _SyncObj__selfNode: Node
+    _SyncObj__readonlyNodes: set[Node]
+    _SyncObj__raftNextIndex: dict[Any, int]
+    _SyncObj__raftMatchIndex: dict[Any, int]
+    _SyncObj__newAppendEntriesTime: float
 
     def prepare(
         self,
@@ -56,6 +68,22 @@ class SafeNode(MembershipRules):
         self._installed_index = 0
         self._early: dict[Node, tuple[int, int]] = {}
         """Of each follower: term and index of what it acknowledged before our own copy counted."""
+
+    def prepare_members(
+        self,
+        *,
+        own: ControllerId,
+        peers: Iterable[ControllerId],
+        forget_peer: Callable[[Node], None],
+        members_applied: Callable[[Members, str, int], None],
+    ) -> None:
+        """Set before the library's constructor runs."""
+        self._own = own
+        self._configured = configured([own, *peers])
+        self.member_log = MemberLog(self._configured)
+        self._in_force = self._configured
+        self._forget_peer = forget_peer
+        self._members_applied = members_applied
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -233,6 +261,62 @@ class SafeNode(MembershipRules):
         if command[:1] != COMMAND_ENTRY:
             raise RaftInvariantError(f"entry {index} is of unknown type {command[:1].hex()!r}")
         self._apply(command[1:], index)
+
+    # -- members -----------------------------------------------------------------------------------
+
+    def is_sent_to(self, node: Node) -> bool:
+        return node in self._SyncObj__otherNodes or node in self._SyncObj__readonlyNodes
+
+    def recover_members(
+        self, base: Members | None, entries: Iterable[Entry], *, index: int = 0
+    ) -> None:
+        """After `index` the list is `base` (None: as configured); then come these entries."""
+        self.member_log.begin_with(base or self._configured, index)
+        self.note_entries(entries)
+
+    def note_entries(self, entries: Iterable[Entry]) -> None:
+        """These entries were appended."""
+        for command, index, _ in entries:
+            if command[:1] == MEMBERS_ENTRY and index > self.member_log.latest_index:
+                members, _proposal = read_change(command[1:])
+                if not self.member_log.add(index, members):
+                    raise RaftInvariantError(
+                        f"entry {index}: generation {members.generation} is no step from"
+                        f" {self.member_log.latest.generation}"
+                    )
+        self._enforce()
+
+    def note_truncated(self, index: int) -> None:
+        self.member_log.forget_from(index)
+        self._enforce()
+
+    def apply_members(self, payload: bytes, index: int) -> None:
+        """A generation is committed."""
+        members, proposal = read_change(payload)
+        self._members_applied(members, proposal, index)
+
+    def _enforce(self) -> None:
+        latest = self.member_log.latest
+        if latest is self._in_force:
+            return
+        self._in_force = latest
+        member = latest.find(self._own)
+        if member is not None and latest.generation > 0:
+            self.gate.admitted(member.store)
+        before = self._SyncObj__otherNodes | self._SyncObj__readonlyNodes
+        self._SyncObj__otherNodes = {PeerNode(n) for n in latest.voters if n != self._own}
+        self._SyncObj__readonlyNodes = {PeerNode(n) for n in latest.learners if n != self._own}
+        now = self._SyncObj__otherNodes | self._SyncObj__readonlyNodes
+        for node in sorted(before - now, key=lambda node: node.id):
+            self._SyncObj__raftNextIndex.pop(node, None)
+            self._SyncObj__raftMatchIndex.pop(node, None)
+            self._SyncObj__lastResponseTime.pop(node, None)
+            self._forget_peer(node)
+        for node in now - before:
+            self._SyncObj__raftNextIndex[node] = self._SyncObj__getCurrentLogIndex() + 1
+            self._SyncObj__raftMatchIndex[node] = 0
+            self._SyncObj__lastResponseTime[node] = self._now()
+        self._SyncObj__newAppendEntriesTime = 0.0  # who is new hears of it at once
 
     # -- snapshots ---------------------------------------------------------------------------------
 
