@@ -32,6 +32,7 @@ from paceline.records.dues import parse_levels
 from paceline.server.byte_budget import ByteBudget
 from paceline.types import GroupName
 from paceline.wire import session as wire
+from paceline.wire.cluster import ClusterView
 from paceline_broker.acting.offsets import ProvisionalOffsets
 from paceline_broker.acting.offsets_file import OffsetsFile
 from paceline_broker.config import BrokerConfig
@@ -92,7 +93,6 @@ class Broker:
         self._probes = aiohttp.ClientSession(connector=_connector(config, force_close=True))
         self._server = ReplicationServer(group=self._group, secret=secret, random=random)
         self.role = BrokerRole(self._surroundings(secret))
-        self._links.on_hand_over = self.role.handover.ordered
         settings = _service_settings(config)
         self._acting_file = OffsetsFile(disk, config.data_dir)
         self._service = Service(
@@ -108,7 +108,6 @@ class Broker:
         )
         self._hand_over = ActingHandover(self.role, self._acting_file, self._probes, clock)
         self._escape = self._make_escape(secret, disk)
-        self._listen_to_role()
         self._cleaner = Cleaner(
             role=self.role,
             store=self._store,
@@ -138,14 +137,14 @@ class Broker:
             trust=self._trust,
         )
 
-    def _listen_to_role(self) -> None:
-        self.role.on_role_changed = self._role_changed
-        self.role.on_view_changed = self._service.view_changed
-        self.role.on_fatal = self.refuse
+    # -- RoleListener
 
-    def _role_changed(self) -> None:
+    def role_changed(self) -> None:
         self._service.role_changed()
         self._escape.role_changed()
+
+    def view_changed(self, view: ClusterView) -> None:
+        self._service.view_changed(view)
 
     def _metrics(self) -> Metrics:
         config = self._config
@@ -160,6 +159,7 @@ class Broker:
 
     def _surroundings(self, secret: bytes) -> RoleContext:
         return RoleContext(
+            listener=self,
             config=self._config,
             secret=secret,
             store=self._store,
@@ -181,6 +181,7 @@ class Broker:
             on_view=lambda view: self.role.view_arrived(view),
             on_refused=self._session_refused,
             on_time=self._told_time,
+            on_hand_over=lambda order, refuse: self.role.handover.ordered(order, refuse),
             random=self._random,
             heartbeat_interval_ms=config.heartbeat_interval_ms,
             request_timeout_ms=config.controller_timeout_ms,

@@ -14,7 +14,7 @@ import itertools
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, TypeAlias
 
 import aiohttp
 
@@ -44,6 +44,8 @@ SILENT_ROUNDS_MAX = 3
 loop stood is read first, and a controller that stands for 2 s keeps its sessions."""
 SESSION_ID_BYTES = 16
 NEVER_APPLIED = ("UNKNOWN_SESSION", "DEADLINE_PASSED")
+OnHandOver: TypeAlias = Callable[[wire.TransferOrder, Callable[[str], None]], None]
+"""An order to the master, and how it answers what stands against it."""
 
 
 class _Link:
@@ -238,6 +240,7 @@ class ControllerLinks:
         on_view: Callable[[ClusterView], None],
         on_refused: Callable[[wire.Refused], None],
         on_time: Callable[[str, int], None],
+        on_hand_over: OnHandOver,
         random: Random,
         heartbeat_interval_ms: int,
         request_timeout_ms: int,
@@ -249,10 +252,7 @@ class ControllerLinks:
         self.on_view = on_view
         self.refused = on_refused
         self.on_time = on_time
-        self.on_hand_over: Callable[[wire.TransferOrder, Callable[[str], None]], None] = (
-            _nobody_leads
-        )
-        """An order to the master, and how to answer it."""
+        self.on_hand_over = on_hand_over
         self.http: aiohttp.ClientSession
         self._heartbeat = heartbeat
         self._interval_ms = heartbeat_interval_ms
@@ -420,7 +420,3 @@ class ControllerLinks:
         while True:
             self.beat()
             await pause(self._interval_ms)
-
-
-def _nobody_leads(order: wire.TransferOrder, reply: Callable[[str], None]) -> None:
-    """Before the role is there, no broker is master."""

@@ -2,11 +2,12 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from paceline.platform.address import parse_address
 from paceline.platform.ports import Clock, Random
 from paceline.platform.telemetry import Node
-from paceline.wire.cluster import GroupView, ReplicaView
+from paceline.wire.cluster import ClusterView, GroupView, ReplicaView
 from paceline_broker.acting.withheld import WithheldWatch
 from paceline_broker.config import BrokerConfig
 from paceline_broker.log.flusher import Flusher
@@ -19,9 +20,27 @@ from paceline_broker.role.mastership import Mastership, MastershipOwner
 from paceline_broker.storage.store import Store
 
 
+class RoleListener(Protocol):
+    """Who is told what becomes of the role: the process."""
+
+    def role_changed(self) -> None:
+        """Another state, mastership or acting term."""
+        ...
+
+    def view_changed(self, view: ClusterView, /) -> None:
+        """A newer view is taken."""
+        ...
+
+    def refuse(self, sentence: str, /) -> None:
+        """The process must end, and why."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleContext:
     """Given by `app.py`."""
+
+    listener: RoleListener
 
     config: BrokerConfig
     secret: bytes

@@ -9,7 +9,7 @@ role begins.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -61,12 +61,9 @@ class BrokerRole(MastershipOwner):
     def __init__(self, around: RoleContext) -> None:
         self._around = around
         self._store = around.store
-        self.reader = StoreReader(around.store)
         self._machine = RoleMachine(self.identity.group)
         self.state = RoleState.STARTING
-        self.on_role_changed: Callable[[], None] = lambda: None
-        self.on_view_changed: Callable[[ClusterView], None] = lambda view: None
-        self.on_fatal: Callable[[str], None] = lambda sentence: None
+        self._listener = around.listener
         self.disk = DiskPace()  # a master on one that stalls may be replaced (DESIGN 6)
         self.is_stopping = False
         """The process is shutting down: the next role is not prepared."""
@@ -100,7 +97,7 @@ class BrokerRole(MastershipOwner):
         )
         around.server.serve(REPAIR_HELLO, partial(RepairSession, self.repairer.source))
         self.handover = MasterHandover(self)
-        self.reader.on_damage = self.repairer.damaged
+        self.reader = StoreReader(around.store, on_damage=self.repairer.damaged)
 
     # -- Role, for the service --------------------------------------------------------------------
 
@@ -220,7 +217,7 @@ class BrokerRole(MastershipOwner):
 
     def _view_taken(self) -> None:
         assert self.view is not None
-        self.on_view_changed(self.view)
+        self._listener.view_changed(self.view)
         self._arrived.set()
 
     async def _run(self) -> None:
@@ -270,7 +267,7 @@ class BrokerRole(MastershipOwner):
         if ready.leave is not None:
             await self._leave(ready.leave)
         if ready.fatal is not None:
-            self.on_fatal(ready.fatal)
+            self._listener.refuse(ready.fatal)
         if ready.adopt is not None:
             await self._store.identity.adopt_epoch(ready.adopt, is_disk_slow=self.disk.is_slow)
             self._around.node.epoch = ready.adopt
@@ -321,7 +318,7 @@ class BrokerRole(MastershipOwner):
             with self._unread():
                 self._store.set_aside()
             self.reader.is_readable = False
-            self.on_role_changed()
+            self._listener.role_changed()
         if way is not None:
             self.exclusion.end()
 
@@ -375,7 +372,7 @@ class BrokerRole(MastershipOwner):
             log.info("role_changed", extra={"role": state.value})
         self.state = state
         self._around.links.beat()
-        self.on_role_changed()
+        self._listener.role_changed()
 
     def _settle_suspicion(self) -> None:
         """R23: a member is settled by the start of the present epoch, a master by its opening."""
@@ -394,7 +391,7 @@ class BrokerRole(MastershipOwner):
         log.info("mastership_opened", extra={"confirm": mastership.confirm})
         self.requests.open_epoch(mastership)
         self._around.links.beat()
-        self.on_role_changed()
+        self._listener.role_changed()
 
     def mastership_fenced(self, mastership: Mastership, reason: str, *, is_lossy: bool) -> None:
         """The term ended itself: a failed write, a higher epoch, or LOSSY (R1, R5, R16, R22)."""
@@ -461,7 +458,7 @@ class BrokerRole(MastershipOwner):
             self._store.reload_projections()
         self.reader.is_readable = False  # R3: until its master has told it confirm
         self._around.links.beat()
-        self.on_role_changed()
+        self._listener.role_changed()
         self._arrived.set()
 
     # -- the flusher ------------------------------------------------------------------------------
@@ -501,14 +498,14 @@ class BrokerRole(MastershipOwner):
         with self._unread():
             is_changed = self._store.prepare_truncation(truncate_to)
         if is_changed:
-            self.on_role_changed()
+            self._listener.role_changed()
 
     def replica_installing(self, reception: Reception, start: PhysicalOffset) -> None:
         """The master's checkpoint becomes the state (R14); readable again once confirm is told."""
         with self._unread():
             install(self._store, reception, start)
         self.reader.is_readable = False
-        self.on_role_changed()
+        self._listener.role_changed()
 
     def replica_stopped(self, reason: str) -> None:
         self.exclusion.parted(reason)

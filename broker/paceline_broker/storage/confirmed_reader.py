@@ -12,13 +12,13 @@ ConfirmListener = Callable[[PhysicalOffset], None]
 class StoreReader:
     """LogReader over the store; owned by the role, which calls `confirm_moved` after folding."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, on_damage: Callable[[PhysicalOffset, str], None]) -> None:
+        """`on_damage(position, reason)`: a reader met bytes that are not what was written."""
         self._log = store.log
         self._store = store
         self._listeners: dict[int, ConfirmListener] = {}
         self._next_key = 0
-        self.on_damage: Callable[[PhysicalOffset, str], None] = _ignored
-        """Set by the role: a reader met bytes that are not what was written."""
+        self._on_damage = on_damage
         self.is_readable = False
         """Set by the role once a master's frame, or an own open epoch, has told confirm (R3)."""
 
@@ -55,7 +55,7 @@ class StoreReader:
         """Whether the whole batches of `view` are right there; a bad one is reported."""
         bad = first_bad(view, position)
         if bad is not None:
-            self.on_damage(bad, "a reader found it")
+            self._on_damage(bad, "a reader found it")
         return bad is None
 
     def is_cold(self, view: memoryview) -> bool:
@@ -80,7 +80,3 @@ class StoreReader:
         self._store.projections.retain(confirm)
         for listener in list(self._listeners.values()):
             listener(confirm)
-
-
-def _ignored(position: PhysicalOffset, reason: str) -> None:
-    return

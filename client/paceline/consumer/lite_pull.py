@@ -131,10 +131,10 @@ class LitePullConsumer(Client):
             join=self._join,
             processing=self,
             on_gap=on_gap,
+            on_error=self._not_started,
+            on_refused=self._wake,
             filters=self._filters,
         )
-        self._owner.refusals.on_refused = self._wake
-        self._owner.not_started.on_error = self._not_started
 
     async def __aexit__(
         self,

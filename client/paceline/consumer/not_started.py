@@ -34,10 +34,10 @@ OnError: TypeAlias = Callable[[QueueKey, PacelineError], None]
 class NotStarted:
     """Owned by one consumer."""
 
-    def __init__(self, clock: Clock, random: Random) -> None:
+    def __init__(self, clock: Clock, random: Random, *, on_error: OnError | None) -> None:
         self._clock = clock
         self._random = random
-        self.on_error: OnError | None = None
+        self._on_error = on_error
         self._backoffs: dict[QueueKey, Backoff] = {}
         self._told: set[QueueKey] = set()
         self._said_ms: dict[str, int] = {}
@@ -46,9 +46,9 @@ class NotStarted:
     def failed(self, key: QueueKey, error: PacelineError) -> float:
         """How many milliseconds to wait before the queue is claimed anew."""
         self._say(key, error)
-        if isinstance(error, _FOR_GOOD) and key not in self._told and self.on_error is not None:
+        if isinstance(error, _FOR_GOOD) and key not in self._told and self._on_error is not None:
             self._told.add(key)
-            self.on_error(key, error)
+            self._on_error(key, error)
         if key not in self._backoffs:
             self._backoffs[key] = Backoff(self._random, first_ms=FIRST_MS, max_ms=WAIT_MS_MAX)
         return self._backoffs[key].next_ms()

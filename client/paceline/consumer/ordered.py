@@ -79,6 +79,8 @@ class OrderedConsumer(ReadingConsumer):
             client_id=self.client_id,
             lease_ms=self._settings.rebalance_lock_max_live_time_ms,
             renew_ms=self._settings.rebalance_lock_interval_ms,
+            on_lost=lambda key: self._owner.lose(key),
+            on_regained=lambda keys: self._processing.regained(keys),
         )
         self._processing = OrderedProcessing(
             self.hooks.around(run),
@@ -89,12 +91,9 @@ class OrderedConsumer(ReadingConsumer):
             send_backer=SendBacker(self._links, group=self.group),
             on_late=on_late,
             on_given_up=on_given_up,
+            settled=lambda held: self._owner.settled(held),
         )
-        self._owner = self._make_owner(on_gap)
-        self._owner.not_started.on_error = on_error
-        self._processing.settled = self._owner.settled
-        self._locks.on_lost = self._owner.lose
-        self._locks.on_regained = self._processing.regained
+        self._owner = self._make_owner(on_gap, on_error)
         self._is_closing = False
 
     def _describe(self) -> MemberInfo:
@@ -106,7 +105,7 @@ class OrderedConsumer(ReadingConsumer):
             filters=self._filters,
         )
 
-    def _make_owner(self, on_gap: OnGap | None) -> Assignment:
+    def _make_owner(self, on_gap: OnGap | None, on_error: OnError | None) -> Assignment:
         self._offsets = LockedOffsets(
             self._locks,
             self._cluster,
@@ -124,6 +123,7 @@ class OrderedConsumer(ReadingConsumer):
             join=self._join,
             processing=self._processing,
             on_gap=on_gap,
+            on_error=on_error,
             filters=self._filters,
         )
 

@@ -8,6 +8,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from paceline.consumer.fetch.assigned import Assigned, PulledBatch
@@ -85,8 +86,7 @@ class PullConsumer(ReadingConsumer):
         self._ready: OrderedDict[QueueKey, None] = OrderedDict()
         self._waiter: asyncio.Future[None] | None = None
         self._lines = SegmentLines(SegmentBook(lambda: self._cluster.view), self._assigned)
-        self._refusals = UnreadableTopics(self._cluster, self._reads)
-        self._refusals.on_refused = self._wake
+        self._refusals = UnreadableTopics(self._cluster, self._reads, on_refused=self._wake)
         self._end_listening = self._cluster.watch.listen(lambda view: self._follow())
 
     async def close(self) -> None:
@@ -352,7 +352,7 @@ class PullConsumer(ReadingConsumer):
                 queue_bytes_max=self._settings.queue_bytes_max,
                 on_batches=self._on_batches,
                 on_trouble=self._on_trouble,
-                replicas=ReplicaReads(self._cluster, group),
+                replica_reads=partial(ReplicaReads, self._cluster, group),
             )
         return session
 

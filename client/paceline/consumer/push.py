@@ -90,6 +90,7 @@ class PushConsumer(ReadingConsumer):
             consume_timeout_s=self._consume_timeout_s,
             policy=_policy(self._settings),
             send_backer=_send_backer(self._links, self.group, self._settings),
+            settled=lambda held: self._owner.settled(held),
         )
         self._offsets = self._offset_store(disk)
         self._owner = Assignment(
@@ -101,10 +102,9 @@ class PushConsumer(ReadingConsumer):
             join=self._join_with(allocation),
             processing=self._processing,
             on_gap=on_gap,
+            on_error=on_error,
             filters=self._filters,
         )
-        self._owner.not_started.on_error = on_error
-        self._processing.settled = self._owner.settled
 
     @property
     def missed_count(self) -> int:

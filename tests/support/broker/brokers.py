@@ -77,6 +77,7 @@ class Broker:
         )
         self.role = BrokerRole(
             RoleContext(
+                listener=self,
                 config=self.config,
                 secret=SECRET,
                 store=self.store,
@@ -88,9 +89,12 @@ class Broker:
                 node=Node(name="test"),
             )
         )
-        self.role.on_fatal = self._refuse
 
-    def _refuse(self, sentence: str) -> None:
+    def role_changed(self) -> None: ...
+
+    def view_changed(self, view: ClusterView) -> None: ...
+
+    def refuse(self, sentence: str) -> None:
         self.fatal = sentence
 
     async def start(self, *, is_registered: bool = True) -> None:

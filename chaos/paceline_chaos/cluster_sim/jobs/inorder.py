@@ -121,6 +121,8 @@ class Taker:
             client_id=self._name,
             lease_ms=_SETTINGS.rebalance_lock_max_live_time_ms,
             renew_ms=_SETTINGS.rebalance_lock_interval_ms,
+            on_lost=lambda key: None,  # it asks each time whether its lock is valid
+            on_regained=lambda keys: None,
         )
         async with around.session(locks.close, links.close, cluster.close):
             cluster.start()

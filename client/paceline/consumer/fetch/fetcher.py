@@ -91,13 +91,12 @@ class FetchSession:
         queue_bytes_max: int,
         on_batches: OnBatches,
         on_trouble: OnTrouble,
-        replicas: ReplicaReads | None = None,
+        replica_reads: Callable[..., ReplicaReads] | None = None,
     ) -> None:
-        """`replicas`: where queues far behind are read; None: from the master all the same."""
+        """`replica_reads(on_ready=...)` makes that by which queues far behind are read; None: from
+        the master all the same."""
         self._link = link
-        self._replicas = replicas
-        if replicas is not None:
-            replicas.on_ready = self.wake
+        self._replicas = None if replica_reads is None else replica_reads(on_ready=self.wake)
         self._fetch_bytes_max = fetch_bytes_max
         self._queue_bytes_max = queue_bytes_max
         self._on_batches = on_batches

@@ -22,16 +22,22 @@ AVOIDED_S = 10.0
 
 
 class ReplicaReads:
-    """Owned by a `FetchSession`. `on_ready` is called on the loop when a connection is up."""
+    """Owned by a `FetchSession`."""
 
     def __init__(
-        self, cluster: Cluster, group: GroupName, *, consumer_group: str | None = None
+        self,
+        cluster: Cluster,
+        group: GroupName,
+        *,
+        on_ready: Callable[[], None],
+        consumer_group: str | None = None,
     ) -> None:
-        """`consumer_group`: whose setting `which_broker_when_consume_slowly` counts."""
+        """`on_ready` is called on the loop when a connection is up. `consumer_group`: whose setting
+        `which_broker_when_consume_slowly` counts."""
         self._cluster = cluster
         self._group = group
         self._consumer_group = consumer_group
-        self.on_ready: Callable[[], None] = lambda: None
+        self._on_ready = on_ready
         self._connections: dict[ReplicaId, BrokerConnection] = {}
         self._connecting: dict[ReplicaId, asyncio.Task[None]] = {}
         self._avoided_until: dict[ReplicaId, float] = {}
@@ -106,4 +112,4 @@ class ReplicaReads:
         finally:
             del self._connecting[replica]
             if not self._is_closed:
-                self.on_ready()
+                self._on_ready()

@@ -33,12 +33,18 @@ def _remedy(topic: TopicView) -> str:
 class UnreadableTopics:
     """Owned by one consumer; `close` when it ends."""
 
-    def __init__(self, cluster: Cluster, reads: Callable[[TopicName], bool]) -> None:
-        """`reads`: whether the consumer wants messages of the topic at present."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        reads: Callable[[TopicName], bool],
+        *,
+        on_refused: Callable[[], None],
+    ) -> None:
+        """`reads`: whether the consumer wants messages of the topic at present. `on_refused` is
+        called when there is something for `raise_fresh`."""
         self._cluster = cluster
         self._reads = reads
-        self.on_refused: Callable[[], None] = lambda: None
-        """There is something for `raise_fresh`."""
+        self._on_refused = on_refused
         self._noted: set[TopicName] = set()
         """Refused by a broker, and our view does not say so yet."""
         self._standing: set[TopicName] = set()
@@ -96,4 +102,4 @@ class UnreadableTopics:
                 fields = {"topic": topic, "why": why, "what_to_do": _remedy(found)}
                 log.warning("topic_not_readable", extra=fields)
             self._fresh.add(topic)
-            self.on_refused()
+            self._on_refused()

@@ -68,7 +68,11 @@ class QueueLocks:
         client_id: str,
         lease_ms: int,
         renew_ms: int,
+        on_lost: Callable[[QueueKey], None],
+        on_regained: Callable[[Iterable[QueueKey]], None],
     ) -> None:
+        """`on_lost` is told of each lock that is not ours any more; `on_regained` of those whose
+        lease had run out and stands again."""
         self._links = links
         self._clock = clock
         self._random = random
@@ -78,8 +82,8 @@ class QueueLocks:
         self._call_ms = min(CALL_MS_MAX, lease_ms // 2)
         """Less once a broker has granted a shorter lease."""
         self._leases = Leases(lease_ms=lease_ms, renew_ms=renew_ms)
-        self.on_lost: Callable[[QueueKey], None] = lambda key: None
-        self.on_regained: Callable[[Iterable[QueueKey]], None] = lambda keys: None
+        self._on_lost = on_lost
+        self._on_regained = on_regained
         self._wanted: dict[GroupName, dict[QueueKey, asyncio.Future[LockToken]]] = {}
         self._keepers: dict[GroupName, asyncio.Task[None]] = {}
         self._news: dict[GroupName, Wakeup] = {}
@@ -244,13 +248,13 @@ class QueueLocks:
                 if self._leases.forget(key, token):
                     error = decided[key].error or "it was free, and is a new grant"
                     log.warning("lock_lost", extra={"queue": str(key), "why": str(error)})
-                    self.on_lost(key)
+                    self._on_lost(key)
                 continue
             if not self._leases.is_valid(key, token, now_ms=now_ms):
                 regained.append(key)
             self._leases.renewed(key, token, asked_ms=asked_ms, lease_ms=decided[key].lease_ms)
         if regained:
-            self.on_regained(regained)
+            self._on_regained(regained)
 
     async def _unlock(self, group: GroupName, rows: _Rows) -> None:
         if len(rows) > _ROWS_MAX:

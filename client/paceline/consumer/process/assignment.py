@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from paceline.consumer.fetch.fetched import FetchedBatch, QueueFetch, Trouble
@@ -19,7 +20,7 @@ from paceline.consumer.fetch.unreadable_topics import UnreadableTopics
 from paceline.consumer.group.segment_member import GroupMember as GroupMember
 from paceline.consumer.group.segment_member import Join as Join
 from paceline.consumer.group.segment_member import SegmentMember
-from paceline.consumer.not_started import NotStarted
+from paceline.consumer.not_started import NotStarted, OnError
 from paceline.consumer.offsets.group_offsets import OffsetStore
 from paceline.consumer.process.held_queue import HeldQueue as HeldQueue
 from paceline.consumer.queues.process_queue import ProcessQueue
@@ -77,8 +78,12 @@ class Assignment:
         join: Join,
         processing: Processing,
         on_gap: OnGap | None,
+        on_error: OnError | None = None,
+        on_refused: Callable[[], None] = lambda: None,
         filters: Mapping[str, Filter] | None = None,
     ) -> None:
+        """`on_error` is told of queues that could not be started. `on_refused` is called when there
+        is something for `refusals.raise_fresh`, if anybody calls that."""
         self._cluster = cluster
         self._group = group
         self._settings = settings
@@ -109,8 +114,8 @@ class Assignment:
         """Those of them that give a queue up."""
         self._quiet = Wakeup()
         self._is_closing = False
-        self.refusals = UnreadableTopics(cluster, self._reads)
-        self.not_started = NotStarted(cluster.clock, cluster.random)
+        self.refusals = UnreadableTopics(cluster, self._reads, on_refused=on_refused)
+        self._not_started = NotStarted(cluster.clock, cluster.random, on_error=on_error)
         self._book = SegmentBook(lambda: cluster.view)
         self._end_listening: Callable[[], None] = lambda: None
         self._membership = SegmentMember(
@@ -257,7 +262,7 @@ class Assignment:
             async with self._opening.setdefault(key, asyncio.Lock()), self._opens[key.group]:
                 await self._open(key, loss_count)
         except PacelineError as error:
-            await pause(self.not_started.failed(key, error))
+            await pause(self._not_started.failed(key, error))
             if loss_count == self._loss_count:
                 self._membership.release(key)  # claimed again with the next answer
 
@@ -266,7 +271,7 @@ class Assignment:
             return
         topic = self._cluster.topic_name(key.topic_id)
         queue = await self._offsets.opened(key)
-        self.not_started.started(key)
+        self._not_started.started(key)
         if loss_count != self._loss_count:
             await self._close_offsets(queue)  # the claim that is there now is another one
             return
@@ -372,7 +377,9 @@ class Assignment:
                 queue_bytes_max=self._settings.queue_bytes_max,
                 on_batches=self._on_batches,
                 on_trouble=self._on_trouble,
-                replicas=ReplicaReads(self._cluster, group, consumer_group=self._group),
+                replica_reads=partial(
+                    ReplicaReads, self._cluster, group, consumer_group=self._group
+                ),
             )
         return session
 

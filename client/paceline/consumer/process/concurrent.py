@@ -46,7 +46,10 @@ class ConcurrentProcessing:
         consume_timeout_s: Callable[[], float],
         policy: FailurePolicy,
         send_backer: SendBacker,
+        settled: Callable[[HeldQueue], None],
     ) -> None:
+        """`settled` is told of each queue whose listener call has ended."""
+        self._settled = settled
         self._group = group
         self._policy = policy
         self._send_backer = send_backer
@@ -54,8 +57,6 @@ class ConcurrentProcessing:
         self._settings = settings
         self._on_given_up = on_given_up
         self._batch_max = batch_max
-        self.settled: Callable[[HeldQueue], None] = lambda held: None
-        """Set by the consumer: to be told of each queue whose listener call has ended."""
         self._ready: deque[HeldQueue] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
         self._tasks: list[asyncio.Task[None]] = []
@@ -145,7 +146,7 @@ class ConcurrentProcessing:
             if attempts:
                 attempts.pop(message.queue_offset, None)
             queue.finish(message)
-        self.settled(held)
+        self._settled(held)
 
     def _failed(self, held: HeldQueue, message: ReceivedMessage, error: Exception) -> None:
         """Note a failed call: the message is tried again, left to the next owner, or given up."""
@@ -194,7 +195,7 @@ class ConcurrentProcessing:
             elif worker.is_in(call):
                 worker.passed_over.add(message.queue_offset)
                 held.queue.pass_over(message)
-                self.settled(held)
+                self._settled(held)
 
         self._send_backer.send_back(held.queue.key, message, answered, delay_level=TIMEOUT_LEVEL)
 
@@ -224,7 +225,7 @@ class ConcurrentProcessing:
         else:
             log.warning("send_back_failed", extra={**at, "error": answer.message})
             self._again_in(SEND_BACK_AGAIN_MS, held, message)
-        self.settled(held)
+        self._settled(held)
 
     def _give_up(self, held: HeldQueue, message: ReceivedMessage, error: Exception) -> None:
         held.attempts.pop(message.queue_offset, None)

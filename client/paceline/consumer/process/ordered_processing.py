@@ -53,7 +53,10 @@ class OrderedProcessing:
         send_backer: SendBacker,
         on_late: OnLate | None,
         on_given_up: OnGivenUp | None,
+        settled: Callable[[HeldQueue], None],
     ) -> None:
+        """`settled` is told of each listener call that ended."""
+        self._settled = settled
         self._run = run
         self._settings = settings
         self._batch_max = batch_max
@@ -64,8 +67,6 @@ class OrderedProcessing:
         self._on_given_up = on_given_up
         self.late_count = 0
         """Messages whose listener call ended after the lease."""
-        self.settled: Callable[[HeldQueue], None] = lambda held: None
-        """Set by the consumer: to be told of each listener call that ended."""
         self._line: deque[HeldQueue] = deque()
         """Queues that wait for their turn; each once."""
         self._in_line: set[HeldQueue] = set()
@@ -176,7 +177,7 @@ class OrderedProcessing:
             if done_count < len(messages):
                 await self._failed(held, messages[done_count:], failure)
                 return
-            self.settled(held)
+            self._settled(held)
             if now_ms - yielded_ms >= _YIELD_MS:
                 await pause(0)
                 now_ms = yielded_ms = self._clock.monotonic_ms()
@@ -205,7 +206,7 @@ class OrderedProcessing:
         )
         self._put_back(held, messages)
         if held.queue.is_dropped:
-            self.settled(held)
+            self._settled(held)
         else:
             self._unlocked[held.queue.key] = held
         if self._on_late is not None:
@@ -226,7 +227,7 @@ class OrderedProcessing:
         if self._is_dead(error, failures) and await self._bury(held, first, error):
             messages, wait_ms = messages[1:], 0
         self._put_back(held, messages)
-        self.settled(held)
+        self._settled(held)
         if wait_ms and not queue.is_dropped:
             loop = asyncio.get_running_loop()
             self._suspended[held] = loop.call_later(wait_ms / 1000, self._resume, held)

@@ -55,6 +55,7 @@ def some_links(*links: FakeLink, request_timeout_ms: int = 30) -> ControllerLink
         on_view=lambda view: None,
         on_refused=lambda refused: None,
         on_time=lambda controller, unix_ms: None,
+        on_hand_over=lambda order, reply: None,
         random=SeededRandom("links"),
         heartbeat_interval_ms=100,
         request_timeout_ms=request_timeout_ms,

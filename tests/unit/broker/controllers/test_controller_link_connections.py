@@ -62,6 +62,7 @@ async def linked_to(controller: Controller) -> AsyncIterator[None]:
         on_view=lambda view: None,
         on_refused=lambda refused: None,
         on_time=lambda controller, unix_ms: None,
+        on_hand_over=lambda order, reply: None,
         random=SeededRandom("links"),
         heartbeat_interval_ms=100,
         request_timeout_ms=1000,

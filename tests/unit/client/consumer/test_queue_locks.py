@@ -1,7 +1,7 @@
 """Queue locks of a member: many in one call, topics that go, askers that go (R33)."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 from unittest.mock import Mock
@@ -28,7 +28,11 @@ def key(queue: int, topic_id: int = 1) -> QueueKey:
 
 @asynccontextmanager
 async def locks_at(
-    cluster: FakeCluster, *, lease_ms: int = 1_000, renew_ms: int = 100
+    cluster: FakeCluster,
+    *,
+    lease_ms: int = 1_000,
+    renew_ms: int = 100,
+    on_lost: Callable[[QueueKey], None] = lambda key: None,
 ) -> AsyncIterator[QueueLocks]:
     view = Cluster(cluster.controller)
     view.start()
@@ -41,6 +45,8 @@ async def locks_at(
         client_id="a",
         lease_ms=lease_ms,
         renew_ms=renew_ms,
+        on_lost=on_lost,
+        on_regained=lambda keys: None,
     )
     try:
         yield locks
@@ -126,8 +132,7 @@ async def test_a_topic_that_is_gone_costs_the_others_nothing() -> None:
     async with FakeCluster() as cluster:
         cluster.add_topic("orders", 1)
         cluster.add_topic("flights", 1)
-        async with locks_at(cluster) as locks:
-            locks.on_lost = lost.append
+        async with locks_at(cluster, on_lost=lost.append) as locks:
             token = await locks.acquire(key(0))
             await locks.acquire(key(0, 2))
             cluster.group_calls.locks.gone = {2}
