@@ -11,7 +11,8 @@ from paceline.wire.cluster import ClusterView, GroupView, ReplicaView
 from paceline_broker.acting.withheld import WithheldWatch
 from paceline_broker.config import BrokerConfig
 from paceline_broker.log.flusher import Flusher
-from paceline_broker.replication.master.events import MasterSettings
+from paceline_broker.replication.master.events import AlterSyncStateSet, MasterSettings
+from paceline_broker.replication.master.ports import Probe
 from paceline_broker.replication.master.server import ReplicationServer
 from paceline_broker.replication.replica.client import ReplicationClient
 from paceline_broker.replication.replica.ports import ReplicaHooks, ReplicaIdentity, ReplicaSettings
@@ -56,7 +57,13 @@ class RoleContext:
 
 
 def make_mastership(
-    around: RoleContext, group: GroupView, *, owner: MastershipOwner, flusher: Flusher
+    around: RoleContext,
+    group: GroupView,
+    *,
+    owner: MastershipOwner,
+    propose: Callable[[Mastership, AlterSyncStateSet], None],
+    probe: Probe,
+    flusher: Flusher,
 ) -> Mastership:
     """The mastership of the group's present epoch, which the store has adopted; see its errors."""
     known, config = around.store.identity.identity, around.config
@@ -64,6 +71,8 @@ def make_mastership(
     assert known.replica_id is not None
     return Mastership(
         owner=owner,
+        propose=propose,
+        probe=probe,
         store=around.store,
         flusher=flusher,
         view=group,

@@ -7,7 +7,9 @@ reference to a fenced one. Everything here runs on the event loop, nothing block
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Protocol
 
 from paceline.errors import (
     CorruptLogError,
@@ -29,6 +31,7 @@ from paceline_broker.log.flusher import Flusher
 from paceline_broker.projections.projections import epoch_start_document
 from paceline_broker.replication.master.events import AlterSyncStateSet, MasterSettings
 from paceline_broker.replication.master.master import MasterReplication
+from paceline_broker.replication.master.ports import Probe
 from paceline_broker.replication.master.relaxed_acks import answers_early
 from paceline_broker.replication.master.send_window import TARGET_MS
 from paceline_broker.replication.master.term import Confirmed, MasterTerm, TermSettings
@@ -42,23 +45,16 @@ OVERLOAD_RETRY_AFTER_MS = 50
 """A full window of unconfirmed bytes empties within a few fsyncs, or not at all."""
 
 
-class MastershipOwner:
-    """What a mastership asks of the role; the role implements it."""
+class MastershipOwner(Protocol):
+    """Who is told what becomes of a mastership: the role."""
 
-    def confirm_moved(self, confirm: PhysicalOffset) -> None:
-        raise NotImplementedError
+    def confirm_moved(self, confirm: PhysicalOffset, /) -> None: ...
 
-    def mastership_opened(self, mastership: "Mastership") -> None:
-        raise NotImplementedError
+    def mastership_opened(self, mastership: "Mastership", /) -> None: ...
 
-    def mastership_fenced(self, mastership: "Mastership", reason: str, *, is_lossy: bool) -> None:
-        raise NotImplementedError
-
-    def propose(self, mastership: "Mastership", proposal: AlterSyncStateSet) -> None:
-        raise NotImplementedError
-
-    def probe(self, replica: ReplicaId, incarnation: Incarnation) -> Awaitable[bool]:
-        raise NotImplementedError
+    def mastership_fenced(
+        self, mastership: "Mastership", reason: str, /, *, is_lossy: bool
+    ) -> None: ...
 
 
 class Mastership:
@@ -68,6 +64,8 @@ class Mastership:
         self,
         *,
         owner: MastershipOwner,
+        propose: "Callable[[Mastership, AlterSyncStateSet], None]",
+        probe: Probe,
         store: Store,
         flusher: Flusher,
         view: GroupView,
@@ -97,11 +95,7 @@ class Mastership:
         self.answers_early = answers_early(view.settings)
         self._term: MasterTerm | None = None
         self.appender = Appender(self, store.projections, clock)
-        if store.projections.position > self._log.end:  # R14: what was installed is ahead of it
-            raise CorruptLogError("the log has not come as far as the installed checkpoint")
-        store.fold_to(self._log.end)  # R28: before the first append
         self._append_epoch_start(view, clock, withheld)
-        self._log.write_pending()
         self._machine = machine = MasterReplication(
             replica_id=replica_id,
             incarnation=incarnation,
@@ -118,6 +112,8 @@ class Mastership:
             cluster_id=cluster_id,
             group=group,
             hooks=self,
+            propose=partial(propose, self),
+            probe=probe,
             clock=clock,
             settings=TermSettings(),
             unconfirmed_bytes_max=unconfirmed_bytes_max,
@@ -127,6 +123,9 @@ class Mastership:
 
     def _append_epoch_start(self, view: GroupView, clock: Clock, watch: WithheldWatch) -> None:
         projections = self._store.projections
+        if projections.position > self._log.end:  # R14: what was installed is ahead of it
+            raise CorruptLogError("the log has not come as far as the installed checkpoint")
+        self._store.fold_to(self._log.end)  # R28: before the first append
         now_ms = clock.monotonic_ms()
         store_unix_ms = max(self.appender.log_time_ms(), self._log.last_store_unix_ms)
         document = epoch_start_document(
@@ -137,6 +136,7 @@ class Mastership:
         )
         self.appender.record(Kind.EPOCH_START, document, store_unix_ms=store_unix_ms)
         watch.look(projections.locks.withheld, now_ms=now_ms)
+        self._log.write_pending()
 
     @property
     def term(self) -> MasterTerm:
@@ -317,12 +317,6 @@ class Mastership:
 
     def newest_checkpoint(self) -> tuple[PhysicalOffset, bytes] | None:
         return self._store.newest_checkpoint()
-
-    def propose(self, proposal: AlterSyncStateSet) -> None:
-        self._owner.propose(self, proposal)
-
-    def probe(self, replica: ReplicaId, incarnation: Incarnation) -> Awaitable[bool]:
-        return self._owner.probe(replica, incarnation)
 
 
 def _disk_full(whose: str) -> DiskFullError:

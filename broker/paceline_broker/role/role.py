@@ -9,14 +9,14 @@ role begins.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from paceline.errors import CorruptLogError, StorageError
 from paceline.platform.runtime import cancel_and_wait, spawn
-from paceline.types import Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
+from paceline.types import MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView, GroupView
 from paceline_broker.integrity.repair import LogRepairer
@@ -26,7 +26,6 @@ from paceline_broker.log.flusher import Flusher
 from paceline_broker.ports import Identity, RoleState, no_writer
 from paceline_broker.projections.projections import Projections
 from paceline_broker.replication.install import Reception
-from paceline_broker.replication.master.events import AlterSyncStateSet
 from paceline_broker.replication.replica.client import ReplicationClient
 from paceline_broker.role.acting_term import ActingTerm, begin_acting
 from paceline_broker.role.context import RoleContext, make_client, make_mastership
@@ -44,7 +43,7 @@ from paceline_broker.role.machine import (
     RoleMachine,
     RoleReady,
 )
-from paceline_broker.role.mastership import Mastership, MastershipOwner
+from paceline_broker.role.mastership import Mastership
 from paceline_broker.role.replica_hooks import RoleReplicaHooks, install
 from paceline_broker.storage.confirmed_reader import StoreReader
 from paceline_broker.storage.disk_health import DiskPace
@@ -55,7 +54,7 @@ MEMORY_FLUSH_LINGER_MS = 200
 """RocketMQ's asynchronous flush comes each 500 ms; a power cut of all members costs this much."""
 
 
-class BrokerRole(MastershipOwner):
+class BrokerRole:
     """The role of one broker process, `Role` to the service. Used on the event loop only."""
 
     def __init__(self, around: RoleContext) -> None:
@@ -297,7 +296,14 @@ class BrokerRole(MastershipOwner):
                 self._follow(group)
 
     def _begin_mastership(self, group: GroupView) -> None:
-        mastership = make_mastership(self._around, group, owner=self, flusher=self.flusher)
+        mastership = make_mastership(
+            self._around,
+            group,
+            owner=self,
+            propose=self.requests.propose,
+            probe=self.repairer.probe,
+            flusher=self.flusher,
+        )
         self._mastership = mastership
         self._pace_flushes(group)
         self._around.server.begin_term(mastership.term)
@@ -408,12 +414,6 @@ class BrokerRole(MastershipOwner):
                 self.exclusion.fail(error)
         self._become(RoleState.FENCED)
         self._arrived.set()  # the newest view may already name the next role
-
-    def propose(self, mastership: Mastership, proposal: AlterSyncStateSet) -> None:
-        self.requests.propose(mastership, proposal)
-
-    def probe(self, replica: ReplicaId, incarnation: Incarnation) -> Awaitable[bool]:
-        return self.repairer.probe(replica, incarnation)
 
     # -- RepairedRole -----------------------------------------------------------------------------
 

@@ -4,18 +4,18 @@ Here is what `role.py` does around a mastership and `server.py` before it: begin
 carrying its wishes to the controllers, handing connections to its term.
 """
 
-from collections.abc import Awaitable
+from functools import partial
 from typing import Any
 
 from paceline.platform.ports import Buffer
-from paceline.types import Incarnation, PhysicalOffset, ReplicaId
+from paceline.types import PhysicalOffset
 from paceline.wire.cluster import GroupView
 from paceline_broker.acting.withheld import WithheldWatch
 from paceline_broker.replication.frames import Acknowledgement
 from paceline_broker.replication.handshake import ConnectionId, Introduction, Refused, Welcome
-from paceline_broker.replication.master.events import AlterSyncStateSet, MasterSettings
+from paceline_broker.replication.master.events import MasterSettings
 from paceline_broker.replication.master.term import MasterTerm
-from paceline_broker.role.mastership import Mastership, MastershipOwner
+from paceline_broker.role.mastership import Mastership
 from paceline_broker.storage.confirmed_reader import StoreReader
 from paceline_chaos.protocol_sim.controllers import GROUP
 from paceline_chaos.protocol_sim.network import Closed, Connection, Message, WelcomeWith
@@ -58,7 +58,7 @@ class MasterLink:
             self._node.world.loop.call_soon(self.term.lost, self.connection)
 
 
-class Leading(Process, MastershipOwner):
+class Leading(Process):
     """What a broker does while it leads, and how that begins and ends."""
 
     def clear(self) -> None:
@@ -84,6 +84,8 @@ class Leading(Process, MastershipOwner):
         self.confirm_told = self.log.confirm
         self.mastership = Mastership(
             owner=self,
+            propose=self.ask_for_set,
+            probe=partial(world.probe, self),
             store=self.store,
             flusher=self.flusher,
             view=group,
@@ -160,12 +162,6 @@ class Leading(Process, MastershipOwner):
         if is_lossy:
             self.exclusion.lossy(reason)
         self.end_mastership(reason)
-
-    def propose(self, mastership: Mastership, proposal: AlterSyncStateSet) -> None:
-        self.ask_for_set(mastership, proposal)
-
-    def probe(self, replica: ReplicaId, incarnation: Incarnation) -> Awaitable[bool]:
-        return self.world.probe(self, replica, incarnation)
 
     # -- replicas
 

@@ -104,6 +104,8 @@ class MasterNode:
             cluster_id="c",
             group=GROUP,
             hooks=self,
+            propose=self.propose,
+            probe=self.probe,
             clock=SystemClock(),
             settings=settings or TermSettings(tick_ms=20, heartbeat_ms=40),
             unconfirmed_bytes_max=1 << 30,

@@ -11,6 +11,12 @@ from paceline_broker.replication.handshake import ConnectionId, Refused, Welcome
 from paceline_broker.replication.master.events import AlterSyncStateSet
 
 Confirmed: TypeAlias = Callable[[PacelineError | None], None]
+Propose: TypeAlias = Callable[[AlterSyncStateSet], None]
+"""Sends a set change to the controllers with the session's (session, sequence), the same for the
+same `proposal.sequence`; then it calls `proposal_refused` or `proposal_unknown`. A success needs no
+call: the view brings it."""
+Probe: TypeAlias = Callable[[ReplicaId, Incarnation], Awaitable[bool]]
+"""Whether that start of a member is surely gone: its port refuses, or another one answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,17 +50,6 @@ class TermHooks(Protocol):
 
     def fenced(self, reason: str, *, is_lossy: bool) -> None:
         """This mastership is over. A lossy one must not lead again (R16)."""
-        ...
-
-    def propose(self, proposal: AlterSyncStateSet) -> None:
-        """Send it to the controller with the session's (session, sequence), the same for the same
-        `proposal.sequence`; then call `proposal_refused` or `proposal_unknown`. A success needs no
-        call: the view brings it.
-        """
-        ...
-
-    def probe(self, replica: ReplicaId, incarnation: Incarnation) -> Awaitable[bool]:
-        """Whether that start of the member is surely gone: port refuses, or another answers."""
         ...
 
     def newest_checkpoint(self) -> tuple[PhysicalOffset, bytes] | None:

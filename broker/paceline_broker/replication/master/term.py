@@ -58,7 +58,14 @@ from paceline_broker.replication.master.events import (
     RoundRequested,
 )
 from paceline_broker.replication.master.master import MasterReplication
-from paceline_broker.replication.master.ports import Confirmed, ReplicaLink, TermHooks, TermSettings
+from paceline_broker.replication.master.ports import (
+    Confirmed,
+    Probe,
+    Propose,
+    ReplicaLink,
+    TermHooks,
+    TermSettings,
+)
 from paceline_broker.replication.master.progress import Progress
 from paceline_broker.replication.master.push import Push
 from paceline_broker.replication.master.send_window import SendWindow
@@ -80,6 +87,8 @@ class MasterTerm:
         cluster_id: str,
         group: GroupName,
         hooks: TermHooks,
+        propose: Propose,
+        probe: Probe,
         clock: Clock,
         settings: TermSettings,
         unconfirmed_bytes_max: int,
@@ -91,6 +100,8 @@ class MasterTerm:
         self._machine = machine
         self._log = commit_log
         self._hooks = hooks
+        self._propose = propose
+        self._is_gone = probe
         self._clock = clock
         self._settings = settings
         self._counts_flushed = counts_flushed
@@ -337,7 +348,7 @@ class MasterTerm:
         if ready.joined is not None:
             self._joined(self._pushes[ready.joined])
         if ready.propose is not None:
-            self._hooks.propose(ready.propose)
+            self._propose(ready.propose)
         for replica, incarnation in ready.probe:
             spawn(self._probe(replica, incarnation), name=f"probe-replica-{replica}")
 
@@ -391,7 +402,7 @@ class MasterTerm:
         self._catch_up.pump(push)
 
     async def _probe(self, replica: ReplicaId, incarnation: Incarnation) -> None:
-        if await self._hooks.probe(replica, incarnation):
+        if await self._is_gone(replica, incarnation):
             self._step(MemberRefused(replica, incarnation))
 
     # -- pushing

@@ -63,7 +63,7 @@ async def test_a_set_change_that_nobody_answered_stays_in_flight() -> None:
             confirm=mastership.confirm,
         )
 
-        broker.role.propose(mastership, proposal)
+        broker.role.requests.propose(mastership, proposal)
 
         await eventually(lambda: len(broker.controllers.requests) == 1)
         assert isinstance(broker.controllers.requests[0], wire.AlterSyncStateSet)
