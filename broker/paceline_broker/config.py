@@ -9,7 +9,8 @@ from paceline.records.dues import MESSAGE_DELAY_LEVEL, parse_levels
 from paceline.server.byte_budget import LIMIT_BYTES, LIMIT_BYTES_MIN
 from paceline.server.connections import CONNECTIONS_MAX
 from paceline.server.http_origin import own_hosts
-from paceline.wire.session_commands import ELECTION_PRIORITY_MAX, NAME_PATTERN
+from paceline.wire.commands import NAME_PATTERN
+from paceline.wire.session_commands import ELECTION_PRIORITY_MAX
 from paceline.wire.topic_commands import QUEUES_MAX
 
 MIB = 1024 * 1024

@@ -9,7 +9,7 @@ from paceline.platform.config import require, require_addresses, setting
 from paceline.server.connections import CONNECTIONS_MAX
 from paceline.types import ControllerId
 from paceline.wire.cluster import GroupSettings
-from paceline.wire.session_commands import CONTROLLER_ID_PATTERN, NAME_PATTERN
+from paceline.wire.commands import CONTROLLER_ID_PATTERN, NAME_PATTERN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

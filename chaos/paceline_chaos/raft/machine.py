@@ -10,7 +10,7 @@ from zlib import crc32
 import orjson
 
 from paceline_controller.state import Machine
-from paceline_controller.state.commands import Command, Envelope, OpenSession, Tick
+from paceline_controller.state.commands import AnyCommand, Envelope, OpenSession, Tick
 from paceline_controller.state.outcome import Outcome
 
 
@@ -23,7 +23,7 @@ class ListMachine(Machine):
         self.mark = 0
         """Of all values in their order."""
 
-    def _dispatch(self, command: Command, outcome: Outcome) -> None:
+    def _dispatch(self, command: AnyCommand, outcome: Outcome) -> None:
         if not isinstance(command, Tick):
             super()._dispatch(command, outcome)
             return
@@ -49,9 +49,9 @@ class ListMachine(Machine):
 
 def append_command(value: str, **envelope: Any) -> dict[str, Any]:
     """The command that appends a value."""
-    return Tick(alive=(value,)).to_json() | Envelope(kind=Tick.kind, **envelope).to_json()
+    return Tick(alive=(value,)).to_json() | Envelope(**envelope).to_json()
 
 
 def open_command(**envelope: Any) -> dict[str, Any]:
     """The command that opens a session."""
-    return OpenSession().to_json() | Envelope(kind=OpenSession.kind, **envelope).to_json()
+    return OpenSession().to_json() | Envelope(**envelope).to_json()

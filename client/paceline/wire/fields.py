@@ -13,7 +13,8 @@ import orjson
 from paceline.errors import BadJsonError, BadRequestError
 
 I64_MAX = 2**63 - 1
-_ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):([0-9]{1,5})")
+_PORT = r"[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
+ADDRESS_PATTERN = rf"(?:[A-Za-z0-9._-]{{1,253}}|\[[0-9A-Fa-f:.]{{2,45}}\]):(?:{_PORT})"
 
 
 def parse_object(text: bytes | str, *, size_bytes_max: int) -> dict[str, Any]:
@@ -27,19 +28,6 @@ def parse_object(text: bytes | str, *, size_bytes_max: int) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise BadJsonError(f"expected a JSON object, got {type(document).__name__}")
     return document
-
-
-def is_address(text: str) -> bool:
-    """Whether it is a "host:port" with a port from 1 to 65535."""
-    match = _ADDRESS.fullmatch(text)
-    return match is not None and 1 <= int(match.group(1)) <= 65535
-
-
-def check_address(text: str, field: str) -> str:
-    """The "host:port" as it is. BadRequestError."""
-    if not is_address(text):
-        raise BadRequestError(f'{field} must be an address "host:port"', field=field)
-    return text
 
 
 class Fields:
@@ -91,7 +79,7 @@ class Fields:
     def address(self, key: str) -> str:
         """A "host:port" with a port from 1 to 65535."""
         value = self.text(key, length_max=300)
-        if not is_address(value):
+        if re.fullmatch(ADDRESS_PATTERN, value) is None:
             raise self.wrong(key, 'an address "host:port"', value)
         return value
 

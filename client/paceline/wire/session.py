@@ -25,55 +25,41 @@ import orjson
 
 from paceline.errors import BadRequestError, UnauthenticatedError
 from paceline.types import ControllerId, GroupName, Incarnation, MasterEpoch, ReplicaId
+from paceline.wire.calls.request import U32_MAX
 from paceline.wire.cluster import ClusterView
+from paceline.wire.commands import NAME_PATTERN, TOKEN_PATTERN
 from paceline.wire.fields import Fields, parse_object
 from paceline.wire.proof import NONCE_BYTES, PROOF_BYTES, Statement
 from paceline.wire.session_commands import (
-    NAME_PATTERN,
-    TOKEN_PATTERN,
-    U32_MAX,
-    optional_replica,
-    replica,
+    AlterSyncStateSet,
+    BrokerCommand,
+    OpenActingLocks,
+    OpenEpoch,
+    OpenSession,
+    PresentStore,
+    QueueSealed,
+    RaiseConfirmFloor,
+    RegisterReplica,
+    StepDown,
+    read_command,
 )
-from paceline.wire.session_commands import (  # the requests, under the names their users import
-    AlterSyncStateSet as AlterSyncStateSet,
-)
-from paceline.wire.session_commands import (
-    BrokerCommand as BrokerCommand,
-)
-from paceline.wire.session_commands import (
-    OpenActingLocks as OpenActingLocks,
-)
-from paceline.wire.session_commands import (
-    OpenEpoch as OpenEpoch,
-)
-from paceline.wire.session_commands import (
-    OpenSession as OpenSession,
-)
-from paceline.wire.session_commands import (
-    PresentStore as PresentStore,
-)
-from paceline.wire.session_commands import (
-    QueueSealed as QueueSealed,
-)
-from paceline.wire.session_commands import (
-    RaiseConfirmFloor as RaiseConfirmFloor,
-)
-from paceline.wire.session_commands import (
-    RegisterReplica as RegisterReplica,
-)
-from paceline.wire.session_commands import (
-    StepDown as StepDown,
-)
-from paceline.wire.session_commands import (
-    read_command as read_command,
-)
-from paceline.wire.topic_commands import (
-    EnsureConsumerGroup as EnsureConsumerGroup,
-)
-from paceline.wire.topic_commands import (
-    EnsureTopic as EnsureTopic,
-)
+from paceline.wire.topic_commands import EnsureConsumerGroup, EnsureTopic
+
+__all__ = [  # the requests, under the names their users import
+    "AlterSyncStateSet",
+    "BrokerCommand",
+    "EnsureConsumerGroup",
+    "EnsureTopic",
+    "OpenActingLocks",
+    "OpenEpoch",
+    "OpenSession",
+    "PresentStore",
+    "QueueSealed",
+    "RaiseConfirmFloor",
+    "RegisterReplica",
+    "StepDown",
+    "read_command",
+]
 
 PATH = "/v1/session"
 HEARTBEAT_INTERVAL_MS = 300
@@ -301,7 +287,7 @@ def parse_from_controller(text: bytes | str) -> FromController:
         case "hand_over":
             message = TransferOrder(
                 master_epoch=MasterEpoch(fields.integer("master_epoch", high=U32_MAX)),
-                preferred=optional_replica(fields, "preferred"),
+                preferred=_optional_replica(fields, "preferred"),
             )
         case "view":
             message = View(view=ClusterView.from_json(fields.any("view")))
@@ -435,7 +421,7 @@ def _read_hello(fields: Fields) -> Hello:
         cluster_id=_optional_token(fields, "cluster_id"),
         group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
         store_id=fields.text("store_id", pattern=TOKEN_PATTERN),
-        replica_id=optional_replica(fields, "replica_id"),
+        replica_id=_optional_replica(fields, "replica_id"),
         nonce=fields.hexadecimal("nonce", size_bytes=NONCE_BYTES),
         proof=fields.hexadecimal("proof", size_bytes=PROOF_BYTES),
     )
@@ -470,7 +456,7 @@ def _read_heartbeat(fields: Fields) -> Heartbeat:
     if role not in Role.__members__:
         raise fields.wrong("role", "a role", role)
     return Heartbeat(
-        replica_id=replica(fields, "replica_id"),
+        replica_id=_replica(fields, "replica_id"),
         incarnation=Incarnation(fields.integer("incarnation", low=1, high=U32_MAX)),
         role=Role(role),
         epoch=MasterEpoch(fields.integer("epoch", high=U32_MAX)),
@@ -484,6 +470,14 @@ def _read_heartbeat(fields: Fields) -> Heartbeat:
         view_version=fields.integer("view_version"),
         last_epoch=MasterEpoch(_number(fields, "last_epoch")),
     )
+
+
+def _replica(fields: Fields, key: str) -> ReplicaId:
+    return ReplicaId(fields.integer(key, low=1, high=U32_MAX))
+
+
+def _optional_replica(fields: Fields, key: str) -> ReplicaId | None:
+    return _replica(fields, key) if fields.has(key) else None
 
 
 def _number(fields: Fields, key: str) -> int:

@@ -3,12 +3,14 @@
 Any registered broker may; what is there already is the answer, so asking twice is no harm.
 """
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated
+
+from msgspec import Meta
 
 from paceline.types import ConsumerGroupName, TopicName
-from paceline.wire.fields import Fields
-from paceline.wire.topics import MIXED, read_message_type
+from paceline.wire.calls.request import matching
+from paceline.wire.commands import Command
+from paceline.wire.topics import MIXED, MessageType
 
 TOPIC_PATTERN = r"[A-Za-z0-9_.%|-]{1,255}"
 """RocketMQ's characters and the dot; the length that it allows the topics of consumer groups."""
@@ -16,50 +18,27 @@ CONSUMER_GROUP_PATTERN = r"[A-Za-z0-9_.-]{1,127}"
 QUEUES_MAX = 4096
 """Queues of a topic in one group; a queue id is u16, and each costs an index on every replica."""
 
+Topic = Annotated[TopicName, matching(TOPIC_PATTERN)]
+ConsumerGroup = Annotated[ConsumerGroupName, matching(CONSUMER_GROUP_PATTERN)]
+QueueCount = Annotated[int, Meta(ge=1, le=QUEUES_MAX)]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnsureTopic:
+
+class EnsureTopic(Command, frozen=True, kw_only=True):
     """Have the topic made in every broker group unless it exists (auto_create_topic_enable).
 
     Result: {"ok": true, "topic": its view, "version"}.
     """
 
-    kind: ClassVar[str] = "ensure_topic"
-    topic: TopicName
-    queues: int
+    topic: Topic
+    queues: QueueCount
     """In each broker group."""
-    message_type: str = MIXED
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "topic": self.topic,
-            "queues": self.queues,
-            "message_type": self.message_type,
-        }
-
-    @classmethod
-    def read(cls, fields: Fields) -> "EnsureTopic":
-        return cls(
-            topic=TopicName(fields.text("topic", pattern=TOPIC_PATTERN)),
-            queues=fields.integer("queues", low=1, high=QUEUES_MAX),
-            message_type=read_message_type(fields),
-        )
+    message_type: MessageType = MIXED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnsureConsumerGroup:
+class EnsureConsumerGroup(Command, frozen=True, kw_only=True):
     """Have the consumer group made, with its retry and dead letter topics, unless it exists.
 
     Result: {"ok": true, "group": its view, "version"}.
     """
 
-    kind: ClassVar[str] = "ensure_consumer_group"
-    group: ConsumerGroupName
-
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "group": self.group}
-
-    @classmethod
-    def read(cls, fields: Fields) -> "EnsureConsumerGroup":
-        return cls(group=ConsumerGroupName(fields.text("group", pattern=CONSUMER_GROUP_PATTERN)))
+    group: ConsumerGroup

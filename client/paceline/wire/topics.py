@@ -9,21 +9,20 @@ from msgspec import Meta
 from paceline.errors import BadRequestError
 from paceline.types import GroupName, TopicId, TopicName
 from paceline.wire.calls.request import Text, matching
-from paceline.wire.fields import Fields
 from paceline.wire.names import REPLY_TOPIC
 from paceline.wire.static_topics import LogicalQueue
 
-PERM_WRITE, PERM_READ = 2, 4
+PERM_WRITE: Literal[2] = 2
+PERM_READ: Literal[4] = 4
 """RocketMQ's bits."""
 Perm: TypeAlias = Literal[0, 2, 4, 6]
 PERM_BOTH: Perm = 6
-NORMAL, FIFO, DELAY, TRANSACTION, MIXED = MESSAGE_TYPES = (
-    "NORMAL",
-    "FIFO",
-    "DELAY",
-    "TRANSACTION",
-    "MIXED",
-)
+NORMAL: Literal["NORMAL"] = "NORMAL"
+FIFO: Literal["FIFO"] = "FIFO"
+DELAY: Literal["DELAY"] = "DELAY"
+TRANSACTION: Literal["TRANSACTION"] = "TRANSACTION"
+MIXED: Literal["MIXED"] = "MIXED"
+MESSAGE_TYPES: tuple[str, ...] = (NORMAL, FIFO, DELAY, TRANSACTION, MIXED)
 """RocketMQ's message.type: what a topic takes. FIFO: each message has a key or names its queue."""
 MessageType: TypeAlias = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"]
 ATTRIBUTES_MAX = 32
@@ -134,34 +133,7 @@ class TopicView:
         )
 
 
-def read_perm(fields: Fields, key: str = "perm") -> int:
-    """2, 4, 6, or 0 for neither. Raises BadRequestError."""
-    perm = fields.integer(key, high=PERM_BOTH)
-    if perm not in _PERM_LETTERS:
-        raise fields.wrong(key, "2 (write), 4 (read), 6 (both) or 0", perm)
-    return perm
-
-
-def read_message_type(fields: Fields, key: str = "message_type") -> str:
-    """One of `MESSAGE_TYPES`. Raises BadRequestError."""
-    name = fields.text(key, length_max=16)
-    if name not in MESSAGE_TYPES:
-        raise fields.wrong(key, f"one of {', '.join(MESSAGE_TYPES)}", name)
-    return name
-
-
-def read_attributes(fields: Fields, key: str = "attributes") -> dict[str, str | None]:
-    """Names to texts; null takes an attribute away. Raises BadRequestError."""
-    document = fields.any(key)
-    table = Fields(document, name=key)
-    if len(document) > ATTRIBUTES_MAX:
-        raise fields.wrong(key, f"at most {ATTRIBUTES_MAX} attributes", document)
-    for name in document:
-        Fields({"name": name}, name=key).text("name", pattern=ATTRIBUTE_PATTERN)
-    return {name: table.text(name) if table.has(name) else None for name in sorted(document)}
-
-
-def check_labels(attributes: Mapping[str, str | None]) -> Mapping[str, str | None]:
+def check_labels(attributes: dict[str, str | None]) -> dict[str, str | None]:
     """Attributes that a client gives a topic. Here they are labels; RocketMQ's (cleanup.policy,
     queue.type) and Kafka's settings have a dot in their names. One that is taken and does nothing
     would deceive: BadRequestError. What has been stored may be taken away."""

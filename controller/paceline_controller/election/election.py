@@ -87,6 +87,7 @@ def choose(
     winner = min(candidates, key=lambda member: _rank(group, beliefs, member, preferred))
     without = _to_leave_out(group, standings, winner=winner, leaving=leaving)
     return ElectMaster(
+        spreads_system_topics=True,
         group=group.group,
         term=term,
         master_epoch=group.master_epoch,
@@ -97,6 +98,8 @@ def choose(
         floor=group.confirm_floor,
         without=without,
         causes=tuple((member, _cause(group, standings, member, leaving)) for member in without),
+        is_first=False,
+        is_unclean=False,
         have_all_reported=_have_all_reported(group, beliefs, since=winner),
         reason=reason,
     )
@@ -236,6 +239,7 @@ def choose_first(
         return NoElection(reason=f"{len(begin)} of {settings.total_replicas} replicas registered")
     chosen = begin[: settings.total_replicas]
     return ElectMaster(
+        spreads_system_topics=True,
         group=group.group,
         term=term,
         master_epoch=group.master_epoch,
@@ -246,6 +250,7 @@ def choose_first(
         floor=group.confirm_floor,
         without=(),
         is_first=True,
+        is_unclean=False,
         have_all_reported=True,
         reason="first",
     )
@@ -281,6 +286,7 @@ def choose_unclean(
     if beliefs[winner].standing is not ReplicaStatus.HEALTHY:
         return NoElection(reason=f"replica {winner} is {beliefs[winner].standing.value}")
     return ElectMaster(
+        spreads_system_topics=True,
         group=group.group,
         term=term,
         master_epoch=group.master_epoch,
@@ -290,6 +296,8 @@ def choose_unclean(
         position=beliefs[winner].end,
         floor=group.confirm_floor,
         without=(),
+        is_first=False,
         is_unclean=True,
+        have_all_reported=False,
         reason="unclean",
     )

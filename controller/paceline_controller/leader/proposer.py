@@ -125,14 +125,12 @@ class Proposer:
 
     async def relay(self, session: str, sequence: int, command: Encodable) -> dict[str, Any]:
         """One attempt at a command of any session. Raises as `Quorum.propose` does."""
-        envelope = self._stamp(command.kind, session, sequence)
+        envelope = self._stamp(session, sequence)
         document = {**command.to_json(), **envelope.to_json()}
         return await self._quorum.propose(document, timeout_ms=self._timeout_ms)
 
-    def _stamp(self, kind: str, session: str, sequence: int) -> Envelope:
+    def _stamp(self, session: str, sequence: int) -> Envelope:
         # Within what one step may move (R38), so that deadlines mean the same as replicated time.
         now, replicated = self._clock.unix_ms(), self._machine.time_ms
         at = now if replicated == 0 else min(max(now, replicated), replicated + TIME_STEP_MS_MAX)
-        return Envelope(
-            kind=kind, session=session, sequence=sequence, at=at, deadline=at + self._timeout_ms
-        )
+        return Envelope(session=session, sequence=sequence, at=at, deadline=at + self._timeout_ms)

@@ -18,7 +18,7 @@ import orjson
 from paceline.errors import CommandRefusedError, ConfigError, PeerError
 from paceline.platform.address import parse_address
 from paceline.types import ControllerId
-from paceline.wire.session_commands import CONTROLLER_ID_PATTERN
+from paceline.wire.commands import CONTROLLER_ID_PATTERN
 
 VOTERS_MAX = 7
 ADDRESS_LENGTH_MAX = 128

@@ -248,8 +248,8 @@ class SessionServer:
                 hello = session.hello
                 if (command.group, command.store_id) != (hello.group, hello.store_id):
                     raise ForbiddenError("a broker registers only itself")
-                registration = Registration(
-                    request=command, defaults=self._defaults, cluster_id=hello.cluster_id
+                registration = Registration.of(
+                    command, defaults=self._defaults, cluster_id=hello.cluster_id
                 )
                 return await self._proposer.relay(request.session, request.sequence, registration)
             case wire.PresentStore():

@@ -4,7 +4,6 @@ from typing import Any
 
 from paceline.errors import ConflictError
 from paceline.types import ConsumerGroupName
-from paceline.wire.calls.request import to_json
 from paceline.wire.consumer_groups import ConsumerGroupSettings, SettingsChanges, with_changes
 from paceline.wire.controller_calls import consumer_groups as calls
 from paceline.wire.names import check_group_name
@@ -64,7 +63,7 @@ class ConsumerGroupCalls:
             if name not in self._context.node.machine.consumer_groups:
                 raise no_consumer_group(name)
             # The changes, not their outcome: another command may come to the log before.
-            command = AlterConsumerGroup(group=name, changes=to_json(call.values()))
+            command = AlterConsumerGroup(group=name, changes=SettingsChanges(**call.values()))
             result = await self._context.write(command, once)
         return _answer(result)
 

@@ -11,8 +11,8 @@ from aiohttp import web
 
 from paceline.errors import BadRequestError, ConflictError, PacelineError
 from paceline.wire.calls.request import Request
+from paceline.wire.commands import TOKEN_PATTERN
 from paceline.wire.once import NOT_ADMITTED, SEQUENCE_HEADER, SESSION_HEADER, Once
-from paceline.wire.session_commands import TOKEN_PATTERN
 from paceline_controller.server.http_answers import checked
 
 SEQUENCE_DIGITS_MAX = 15

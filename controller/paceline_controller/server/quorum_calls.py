@@ -5,7 +5,6 @@ from typing import Any
 from paceline.errors import BadRequestError, CommandRefusedError, NotFoundError, OverloadedError
 from paceline.types import ControllerId
 from paceline.wire.controller_calls import quorum as calls
-from paceline.wire.fields import check_address
 from paceline.wire.once import SEQUENCE_HEADER, SESSION_HEADER, Once
 from paceline.wire.session_commands import OpenSession
 from paceline_controller.quorum import MembersWish, QuorumMembers
@@ -106,8 +105,8 @@ class QuorumCalls:
         refuse_once(call, once)
         wish = MembersWish(
             add=ControllerId(call.controller_id),
-            raft=check_address(call.raft, "raft"),
-            client=check_address(call.client, "client"),
+            raft=call.raft,
+            client=call.client,
             remove=None if call.replaces is None else ControllerId(call.replaces),
             generation=call.generation,
         )

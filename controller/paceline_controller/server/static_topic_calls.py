@@ -5,7 +5,11 @@ from paceline.types import GroupName, TopicName
 from paceline.wire.controller_calls.topics import AlterTopic, CreateTopic
 from paceline.wire.topics import check_labels
 from paceline_controller.state.model import Topic
-from paceline_controller.state.topic_commands import CreateStaticTopic, GrowStaticTopic
+from paceline_controller.state.topic_commands import (
+    CreateStaticTopic,
+    GrowStaticTopic,
+    check_groups,
+)
 
 _NUMBERS = ("queues", "read_queues", "write_queues")
 _UNCHANGED = ("perm", "message_type", "attributes", "force")
@@ -56,7 +60,5 @@ def growth(call: AlterTopic, topic: Topic) -> GrowStaticTopic:
 
 def _groups(call: CreateTopic | AlterTopic) -> tuple[GroupName, ...]:
     """Those that are named; empty: all. BadRequestError if one is there twice."""
-    groups = call.groups or []
-    if len(set(groups)) < len(groups):
-        raise BadRequestError("groups: a broker group is there twice", field="groups")
-    return tuple(map(GroupName, groups))
+    check_groups(call.groups or ())
+    return tuple(map(GroupName, call.groups or ()))

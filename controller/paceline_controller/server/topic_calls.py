@@ -1,7 +1,8 @@
 """Topics: list, create, alter, delete (`paceline.wire.controller_calls.topics`)."""
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec import structs
 
 from paceline.errors import BadRequestError, NotYetAvailableError
 from paceline.types import GroupName, TopicName
@@ -141,7 +142,7 @@ class TopicCalls:
                     source_host=node.config.source_host,
                 )
                 is_checked = True
-        return replace(command, alterations=alterations) if is_checked else command
+        return structs.replace(command, alterations=alterations) if is_checked else command
 
     async def _delete(self, call: calls.DeleteTopic, once: Once | None) -> dict[str, Any]:
         command = DeleteTopic(topic=TopicName(check_topic_name(call.topic)))

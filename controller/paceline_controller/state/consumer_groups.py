@@ -4,7 +4,7 @@ A group that is made again gets topics of other ids (R35).
 """
 
 from paceline.types import ConsumerGroupName, TopicName
-from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
+from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView, with_changes
 from paceline.wire.names import DELAY_GROUP, dlq_topic, retry_topic
 from paceline.wire.topic_commands import EnsureConsumerGroup
 from paceline_controller.state import topics
@@ -38,7 +38,7 @@ def alter(state: State, command: AlterConsumerGroup, outcome: Outcome) -> None:
     present = state.consumer_groups.get(command.group)
     if present is None:
         raise _unknown(command.group)
-    settings = ConsumerGroupSettings.read(command.changes, base=present.settings)
+    settings = with_changes(present.settings, command.changes)
     if settings != present.settings:
         _put(state, command.group, settings, outcome)
     outcome.result["group"] = state.consumer_groups[command.group].to_json()

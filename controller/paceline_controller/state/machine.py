@@ -28,8 +28,8 @@ from paceline_controller.state.commands import (
     AlterConsumerGroup,
     AlterSyncStateSet,
     AlterTopic,
+    AnyCommand,
     AppointActing,
-    Command,
     CreateStaticTopic,
     CreateTopic,
     DeleteConsumerGroup,
@@ -190,7 +190,7 @@ class Machine:
         session.keep(envelope.sequence, deepcopy(outcome.result))
         return outcome.result, outcome.events
 
-    def _dispatch(self, command: Command, outcome: Outcome) -> None:
+    def _dispatch(self, command: AnyCommand, outcome: Outcome) -> None:
         state = self._state
         match command:
             case OpenSession():
@@ -263,7 +263,7 @@ class Machine:
         for name in expired:
             del state.sessions[name]
 
-    def _admit(self, envelope: Envelope, command: Command) -> tuple[Session, Result | None]:
+    def _admit(self, envelope: Envelope, command: AnyCommand) -> tuple[Session, Result | None]:
         """The session, and the stored result if this sequence was applied before."""
         sessions = self._state.sessions
         session = sessions.get(envelope.session)
@@ -278,7 +278,7 @@ class Machine:
             )
         return session, stored
 
-    def _open(self, envelope: Envelope, command: Command) -> Session:
+    def _open(self, envelope: Envelope, command: AnyCommand) -> Session:
         if not isinstance(command, OpenSession):
             # R38: never a fresh session for it: what it once did is in the state already.
             raise RefusedError("UNKNOWN_SESSION", f"session {envelope.session} is not open")

@@ -4,11 +4,7 @@ Each is a compare and set on the numbers it was decided on; liveness is never ju
 """
 
 from paceline.types import Incarnation, MasterEpoch, ReplicaId, SetEpoch
-from paceline.wire.session_commands import (
-    AlterSyncStateSet,
-    OpenEpoch,
-    RaiseConfirmFloor,
-)
+from paceline.wire.session_commands import AlterSyncStateSet, OpenEpoch, RaiseConfirmFloor
 from paceline_controller.state import topics
 from paceline_controller.state.commands import ElectMaster, SetGroupSettings, SetWritePermission
 from paceline_controller.state.model import Group, State

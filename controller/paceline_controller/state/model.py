@@ -4,7 +4,7 @@ Plain mutable records, owned by one `Machine`; everybody else only reads them. E
 snapshot: two machines with equal digests behave the same for ever (INV-10).
 """
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -22,9 +22,10 @@ from paceline.types import (
     TopicName,
 )
 from paceline.wire.cluster import ClusterView, GroupSettings, GroupView, ReplicaView, TopicView
+from paceline.wire.commands import MEMBERS_MAX
 from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.fields import Fields
-from paceline.wire.session_commands import ELECTION_PRIORITY_MAX, MEMBERS_MAX, PresentStore
+from paceline.wire.session_commands import ELECTION_PRIORITY_MAX, PresentStore
 from paceline.wire.static_topics import LogicalQueue
 from paceline.wire.topics import NORMAL, PERM_BOTH
 
@@ -377,6 +378,11 @@ class State:
             raise CorruptLogError(f"not a controller snapshot: {error!r}") from error
 
 
+def with_settings(document: Mapping[str, Any], field: str) -> dict[str, Any]:
+    """A command's document with the group settings in one field read. Raises BadRequestError."""
+    return {**document, field: read_settings(document.get(field))}
+
+
 def read_settings(document: object) -> GroupSettings:
     """Checked group settings from outside. Raises BadRequestError."""
     fields = Fields(document, name="settings")
@@ -412,9 +418,9 @@ def read_settings(document: object) -> GroupSettings:
 
 
 def _presented(document: object) -> PresentStore:
-    fields = Fields(document, name="presented")
-    fields.text("kind")
-    return PresentStore.read(fields)
+    if not isinstance(document, dict):
+        raise BadRequestError("presented must be an object", field="presented")
+    return PresentStore.read(document)
 
 
 def _name_of(entry: tuple[str, Session]) -> str:

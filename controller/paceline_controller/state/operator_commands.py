@@ -1,148 +1,64 @@
 """Pure: commands by which operators repair what the controllers have on record."""
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
 
-from paceline.types import GroupName, ReplicaId
+from msgspec import Meta
+
 from paceline.wire.cluster import GroupSettings
-from paceline.wire.fields import Fields
-from paceline.wire.session_commands import NAME_PATTERN, TOKEN_PATTERN, replica
-from paceline_controller.state.model import read_settings
+from paceline.wire.commands import Address, Command, Group, Replica, Token
+from paceline.wire.fields import I64_MAX
+from paceline_controller.state.model import with_settings
 
 CONTROLLERS_MAX = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveReplica:
+class RemoveReplica(Command, frozen=True, kw_only=True):
     """Forget a replica whose store is gone for good; a member only if `is_forced`."""
 
-    kind: ClassVar[str] = "remove_replica"
-    group: GroupName
-    replica_id: ReplicaId
+    group: Group
+    replica_id: Replica
     is_forced: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "group": self.group,
-            "replica_id": self.replica_id,
-            "is_forced": self.is_forced,
-        }
 
-    @classmethod
-    def read(cls, fields: Fields) -> "RemoveReplica":
-        return cls(
-            group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
-            replica_id=replica(fields, "replica_id"),
-            is_forced=fields.has("is_forced") and fields.flag("is_forced"),  # older: never
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveGroup:
+class RemoveGroup(Command, frozen=True, kw_only=True):
     """Forget a broker group and its replicas; with queues of topics only if `is_forced`."""
 
-    kind: ClassVar[str] = "remove_group"
-    group: GroupName
+    group: Group
     is_forced: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "group": self.group, "is_forced": self.is_forced}
 
-    @classmethod
-    def read(cls, fields: Fields) -> "RemoveGroup":
-        return cls(
-            group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
-            is_forced=fields.flag("is_forced"),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetWritePermission:
+class SetWritePermission(Command, frozen=True, kw_only=True):
     """Whether clients may send to a broker group (RocketMQ's wipeWritePermOfBroker)."""
 
-    kind: ClassVar[str] = "set_write_permission"
-    group: GroupName
+    group: Group
     is_writable: bool
 
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "group": self.group, "is_writable": self.is_writable}
 
-    @classmethod
-    def read(cls, fields: Fields) -> "SetWritePermission":
-        return cls(
-            group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
-            is_writable=fields.flag("is_writable"),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoverGroup:
+class RecoverGroup(Command, frozen=True, kw_only=True):
     """Put a broker group on record that only its stores know, led by the one named (R18)."""
 
-    kind: ClassVar[str] = "recover_group"
-    group: GroupName
-    store_id: str
+    group: Group
+    store_id: Token
     """Of those that presented themselves: what it holds is what the group holds."""
     gives_up_missing: bool
     """The operator accepts that records may be lost, and what that costs (R21)."""
     defaults: GroupSettings
     """The proposer's, for the group."""
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "group": self.group,
-            "store_id": self.store_id,
-            "gives_up_missing": self.gives_up_missing,
-            "defaults": self.defaults.to_json(),
-        }
-
     @classmethod
-    def read(cls, fields: Fields) -> "RecoverGroup":
-        return cls(
-            group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
-            store_id=fields.text("store_id", pattern=TOKEN_PATTERN),
-            gives_up_missing=fields.flag("gives_up_missing"),
-            defaults=read_settings(fields.any("defaults")),
-        )
+    def read(cls, document: Mapping[str, Any]) -> Self:
+        return super().read(with_settings(document, "defaults"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForgetStore:
+class ForgetStore(Command, frozen=True, kw_only=True):
     """Take a store that presented itself off the record: the operator will not recover it."""
 
-    kind: ClassVar[str] = "forget_store"
-    store_id: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "store_id": self.store_id}
-
-    @classmethod
-    def read(cls, fields: Fields) -> "ForgetStore":
-        return cls(store_id=fields.text("store_id", pattern=TOKEN_PATTERN))
+    store_id: Token
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetControllers:
+class SetControllers(Command, frozen=True, kw_only=True):
     """Where the voters of a committed generation listen for clients (docs/adr/0011)."""
 
-    kind: ClassVar[str] = "set_controllers"
-    generation: int
-    addresses: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "generation": self.generation,
-            "addresses": list(self.addresses),
-        }
-
-    @classmethod
-    def read(cls, fields: Fields) -> "SetControllers":
-        addresses = fields.any("addresses")
-        if not isinstance(addresses, list) or not 1 <= len(addresses) <= CONTROLLERS_MAX:
-            raise fields.wrong("addresses", "a list of 1 to 16 addresses", addresses)
-        for address in addresses:
-            Fields({"address": address}, name="controllers").address("address")
-        return cls(generation=fields.integer("generation", low=1), addresses=tuple(addresses))
+    generation: Annotated[int, Meta(ge=1, le=I64_MAX)]
+    addresses: Annotated[tuple[Address, ...], Meta(min_length=1, max_length=CONTROLLERS_MAX)]

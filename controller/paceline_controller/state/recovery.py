@@ -20,15 +20,12 @@ from paceline.types import (
     TopicId,
     TopicName,
 )
+from paceline.wire.calls.request import U32_MAX
 from paceline.wire.cluster import GroupSettings
+from paceline.wire.commands import MEMBERS_MAX
 from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.names import RETRY_PREFIX, is_system_topic
-from paceline.wire.session_commands import (
-    MEMBERS_MAX,
-    PRESENTED_TOPICS_MAX,
-    U32_MAX,
-    PresentStore,
-)
+from paceline.wire.session_commands import PRESENTED_TOPICS_MAX, PresentStore
 from paceline.wire.topics import MIXED
 from paceline_controller.state.model import Group, Replica, State, Topic
 from paceline_controller.state.operator_commands import ForgetStore, RecoverGroup

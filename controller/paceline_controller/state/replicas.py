@@ -1,8 +1,10 @@
 """Pure: registration of replicas, and members that fall out of the set (R9 R13 R16 R18 R19 R23)."""
 
 from paceline.types import GroupName, Incarnation, ReplicaId, SetEpoch
+from paceline.wire.calls.request import U32_MAX
 from paceline.wire.cluster import GroupSettings
-from paceline.wire.session_commands import MEMBERS_MAX, U32_MAX, RegisterReplica
+from paceline.wire.commands import MEMBERS_MAX
+from paceline.wire.session_commands import RegisterReplica
 from paceline_controller.state import recovery
 from paceline_controller.state.commands import Decision, Registration
 from paceline_controller.state.model import MEMBERS_AFTER_SUSPICION_MIN, Group, Replica, State
@@ -21,7 +23,7 @@ def group_of(state: State, name: GroupName) -> Group:
 
 def register(state: State, command: Registration, outcome: Outcome) -> None:
     """One start of a replica."""
-    request = command.request
+    request = command
     is_foreign = command.cluster_id not in (None, state.cluster_id)
     if is_foreign:
         assert command.cluster_id is not None

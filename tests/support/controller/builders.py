@@ -105,13 +105,17 @@ def registration(number: int, **changes: Any) -> Registration:
         "confirm": 0,
         "last_epoch": MasterEpoch(0),
         "is_empty": True,
+        "is_learner": False,
+        "is_unclean": False,
+        "is_suspect": False,
         **changes,
     }
-    return Registration(request=RegisterReplica(**arguments), defaults=defaults)
+    return Registration.of(RegisterReplica(**arguments), defaults=defaults)
 
 
 def election(group: Group, winner: int, /, **changes: Any) -> ElectMaster:
     arguments = {
+        "spreads_system_topics": True,
         "group": group.group,
         "term": 1,
         "master_epoch": group.master_epoch,
@@ -122,6 +126,9 @@ def election(group: Group, winner: int, /, **changes: Any) -> ElectMaster:
         "floor": group.confirm_floor,
         "without": (),
         "reason": "dead",
+        "is_first": False,
+        "is_unclean": False,
+        "have_all_reported": False,
         **changes,
     }
     return ElectMaster(**arguments)

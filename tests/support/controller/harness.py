@@ -178,6 +178,9 @@ class TalkingBroker:
             "confirm": 0,
             "last_epoch": MasterEpoch(0),
             "is_empty": self.end == 0,
+            "is_learner": False,
+            "is_unclean": False,
+            "is_suspect": False,
             **changes,
         }
         return await self.command(wire.RegisterReplica(**arguments))

@@ -1,8 +1,8 @@
 """New controllers, and stores of a cluster that lost its own (R18)."""
 
-from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
 from tests.support.controller.builders import G1, SETTINGS, Driver, reason, registration
 
 from paceline.types import Incarnation, MasterEpoch, ReplicaId
@@ -85,7 +85,7 @@ def old_registration(number: int, **changes: Any) -> Any:
         "is_empty": False,
         **changes,
     }
-    return replace(registration(number, **arguments), cluster_id=cluster_id)
+    return structs.replace(registration(number, **arguments), cluster_id=cluster_id)
 
 
 def beliefs(driver: Driver) -> dict[ReplicaId, ReplicaHealth]:

@@ -23,7 +23,7 @@ from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.names import check_group_name, check_topic_name
 from paceline.wire.session_commands import BrokerCommand
 from paceline.wire.topic_commands import EnsureConsumerGroup, EnsureTopic
-from paceline.wire.topics import MIXED, TopicView
+from paceline.wire.topics import MIXED, MessageType, TopicView
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 
@@ -91,7 +91,7 @@ class AutoCreator:
     def makes_topics(self) -> bool:
         return self._ask is not None and self._settings.auto_create_topic_enable
 
-    async def ensure_topic(self, name: str, *, message_type: str = MIXED) -> TopicView:
+    async def ensure_topic(self, name: str, *, message_type: MessageType = MIXED) -> TopicView:
         """The topic, made with `default_topic_queue_nums` queues unless it is there.
 
         TopicNotFoundError if topics are not made here (`auto_create_topic_enable`), BadNameError,

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from paceline.types import MasterEpoch, PhysicalOffset, SetEpoch
 from paceline_broker.replication.master import peer as peer_module
 from paceline_broker.replication.master.events import MasterReady
@@ -73,7 +75,7 @@ def _unclean_without_an_order() -> list[Patch]:
             return choice
         winner = max(healthy, key=lambda replica: beliefs[replica].end)
         choice = election.choose_unclean(group, beliefs, winner, term=term)
-        return replace(choice, reason=reason)
+        return structs.replace(choice, reason=reason) if isinstance(choice, ElectMaster) else choice
 
     return [
         (liveness, "choose", choose_anybody),

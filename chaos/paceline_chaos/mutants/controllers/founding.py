@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from paceline.types import ControllerId, ReplicaId
 from paceline.wire.cluster import GroupSettings
 from paceline.wire.session_commands import RegisterReplica
@@ -79,7 +81,7 @@ def _on_records() -> list[Patch]:
 
     def as_new(group: Group | None, request: RegisterReplica) -> RegisterReplica:
         is_founded = group is not None and group.master_epoch > 0
-        return request if is_founded else replace(request, is_empty=True, replica_id=None)
+        return request if is_founded else structs.replace(request, is_empty=True, replica_id=None)
 
     def join_any(state: State, request: RegisterReplica, defaults: GroupSettings) -> Group:
         return join(state, as_new(state.groups.get(request.group), request), defaults)
@@ -107,7 +109,7 @@ def _anew() -> list[Patch]:
         join(mine, cluster_id=cluster_id, replica_id=replica_id, **told)
 
     def add_empty(group: Group, request: RegisterReplica, **named: int) -> Replica:
-        return add(group, replace(request, is_empty=True), **named)
+        return add(group, structs.replace(request, is_empty=True), **named)
 
     return [
         *_on_records(),

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from paceline.errors import BadRequestError
-from paceline.wire.fields import I64_MAX
+from paceline.wire.fields import ADDRESS_PATTERN, I64_MAX
 from paceline.wire.names import CLIENT_ID_PATTERN
 
 U16_MAX = 2**16 - 1
@@ -39,6 +39,12 @@ TopicNumber: TypeAlias = Annotated[int, Meta(ge=1, le=U32_MAX)]
 QueueNumber: TypeAlias = Annotated[int, Meta(ge=0, le=U16_MAX)]
 LockToken: TypeAlias = tuple[Number, Number]
 """[epoch, position]: compares as a pair."""
+
+
+def snake_case(name: str) -> str:
+    """The name of a class in lower case, words joined by "_"."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
 
 AnswerT = TypeVar("AnswerT")
 RequestT = TypeVar("RequestT", bound="Request[Any]")
@@ -80,7 +86,7 @@ class Request(
     forbid_unknown_fields=True,
     omit_defaults=True,
     tag_field=CALLED,
-    tag=lambda name: re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(),
+    tag=snake_case,
 ):
     """One call. Its name on the wire is the class's in lower case, words joined by "_"."""
 
@@ -107,13 +113,21 @@ class Request(
 
 def read_request(type_: type[RequestT], document: Mapping[str, Any]) -> RequestT:
     """The request that a JSON object is. BadRequestError names the field."""
-    given = {key: value for key, value in document.items() if value is not None}
+    given = without_nulls(type_, document)
     given.setdefault(CALLED, type_.call_name())
     try:
         found: RequestT = msgspec.convert(given, type_)
         return found
     except msgspec.ValidationError as error:
         raise refused(type_.call_name(), str(error), type_=type_) from error
+
+
+def without_nulls(type_: type[msgspec.Struct], document: Mapping[str, Any]) -> dict[str, Any]:
+    """The members of a document but its fields that are null."""
+    fields = type_.__struct_encode_fields__
+    return {
+        name: value for name, value in document.items() if value is not None or name not in fields
+    }
 
 
 def requests_of(*modules: ModuleType) -> dict[str, type[Request[Any]]]:
@@ -201,7 +215,7 @@ def to_json(value: object) -> Any:
 
 
 _PLACE = re.compile(r"(?P<what>.*?)(?: - at (?:key in )?`\$\.?(?P<path>.*)`)?")
-_MATCHED = re.compile(r"(.*) matching regex '\^\(\?:(.*)\)\$\(\?!\\n\)'")
+_MATCHED = re.compile(r"(.*) matching regex '\^\(\?:(.*)\)\$\(\?!\\+n\)'")
 _NAMED = re.compile(r"Object (?P<what>missing required|contains unknown) field `(?P<name>.*)`")
 
 
@@ -220,7 +234,9 @@ def refused(name: str, said: str, *, type_: type[msgspec.Struct]) -> BadRequestE
     field = re.sub(r"\[.*?\]", "", path).rpartition(".")[2] or name
     what = place["what"].replace("`", "")
     if matched := _MATCHED.fullmatch(what):
-        what = f"{matched[1]} matching {matched[2]}"
+        pattern = matched[2].replace("\\\\", "\\")
+        is_address = pattern == ADDRESS_PATTERN
+        what = 'must be an address "host:port"' if is_address else f"must match {pattern}"
     if what.startswith("Invalid enum value"):
         choices = ", ".join(map(str, _choices(msgspec.inspect.type_info(type_), field)))
         what = f"must be one of {choices}, got{what.removeprefix('Invalid enum value')}"

@@ -5,13 +5,11 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta
 
 from paceline.wire.calls.request import U32_MAX, Answer, AnswerT, Request, matching
-from paceline.wire.session_commands import CONTROLLER_ID_PATTERN, NAME_PATTERN, TOKEN_PATTERN
+from paceline.wire.commands import CONTROLLER_ID_PATTERN, NAME_PATTERN
 
-GroupId: TypeAlias = Annotated[str, matching(NAME_PATTERN.replace(r"\Z", "$"))]
+GroupId: TypeAlias = Annotated[str, matching(NAME_PATTERN)]
 """The name of a broker group."""
-ControllerName: TypeAlias = Annotated[str, matching(CONTROLLER_ID_PATTERN.replace(r"\Z", "$"))]
-Token: TypeAlias = Annotated[str, matching(TOKEN_PATTERN)]
-"""The id of a store or of a session."""
+ControllerName: TypeAlias = Annotated[str, matching(CONTROLLER_ID_PATTERN)]
 ReplicaNumber: TypeAlias = Annotated[int, Meta(ge=1, le=10**9 - 1)]
 EpochNumber: TypeAlias = Annotated[int, Meta(ge=1, le=U32_MAX)]
 

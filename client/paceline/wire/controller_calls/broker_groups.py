@@ -6,15 +6,14 @@ import msgspec
 from msgspec import Meta
 
 from paceline.wire.calls.request import Answer, Request, Route
+from paceline.wire.commands import MEMBERS_MAX, Token
 from paceline.wire.controller_calls.base import (
     EpochNumber,
     GroupId,
     Read,
     ReplicaNumber,
-    Token,
     Written,
 )
-from paceline.wire.session_commands import MEMBERS_MAX
 
 HISTORY_ENTRIES_MAX = 64
 """Of one broker group; older entries are dropped."""

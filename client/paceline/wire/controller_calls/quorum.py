@@ -6,10 +6,8 @@ import msgspec
 from msgspec import Meta
 
 from paceline.wire.calls.request import Answer, Number, Request, Route
+from paceline.wire.commands import Address
 from paceline.wire.controller_calls.base import ControllerName, Read
-
-Address = Annotated[str, Meta(min_length=3, max_length=300)]
-""""host:port", with a port from 1 to 65535."""
 
 
 class GetCluster(Read[dict[str, Any]]):

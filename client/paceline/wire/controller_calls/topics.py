@@ -105,7 +105,7 @@ class CreateTopic(Request[WrittenTopic], kw_only=True):
     groups: GroupNames | None = None
     """Of a static topic: the broker groups that it is spread over; default: all."""
     perm: Perm = PERM_BOTH
-    message_type: MessageType = NORMAL  # type: ignore[assignment]
+    message_type: MessageType = NORMAL
     attributes: Attributes = {}
 
 

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from paceline.errors import BadNameError, ForbiddenError
+from paceline.wire.commands import CONTROLLER_ID_PATTERN, NAME_PATTERN
 from paceline.wire.names import check_client_id, check_name, check_topic_name
-from paceline.wire.session_commands import CONTROLLER_ID_PATTERN, NAME_PATTERN
 
 
 @pytest.mark.parametrize("name", ["a", "A-b_9.c", "9", "-", "x" * 127, "a..b", "_CON"])

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.support.controller.builders import G1, SETTINGS, a_group, reason, registration
 from tests.support.controller.recovery_bed import (
     ORDERS,
@@ -258,7 +259,7 @@ def test_two_groups_of_one_cluster_share_their_topics() -> None:
     driver = Recovery()
     g2 = GroupName("g2")
     driver.present(1)
-    driver.present(4, group=g2, topics=(replace(ORDERS, queues=2),))
+    driver.present(4, group=g2, topics=(structs.replace(ORDERS, queues=2),))
     driver.recover(1, gives_up_missing=True)
 
     later = driver.present(5, group=g2, replica_id=ReplicaId(2))

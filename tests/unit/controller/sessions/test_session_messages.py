@@ -68,6 +68,9 @@ COMMANDS: list[wire.BrokerCommand] = [
         confirm=2,
         last_epoch=MasterEpoch(1),
         is_empty=False,
+        is_learner=False,
+        is_unclean=False,
+        is_suspect=False,
     ),
     wire.AlterSyncStateSet(
         **MASTER,

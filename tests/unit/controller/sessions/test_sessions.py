@@ -135,6 +135,9 @@ async def test_a_broker_cannot_speak_for_another() -> None:
                 confirm=0,
                 last_epoch=MasterEpoch(0),
                 is_empty=True,
+                is_learner=False,
+                is_unclean=False,
+                is_suspect=False,
             ),
             sequence=51,
         )

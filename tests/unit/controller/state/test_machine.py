@@ -1,13 +1,21 @@
 """Sessions, time, topics and snapshots of the controllers' state machine."""
 
 import pytest
-from tests.support.controller.builders import G1, START_MS, Driver, a_group, reason, users_topics
+from tests.support.controller.builders import (
+    G1,
+    START_MS,
+    Driver,
+    a_group,
+    reason,
+    registration,
+    users_topics,
+)
 
-from paceline.errors import CorruptLogError
+from paceline.errors import BadRequestError, CorruptLogError
 from paceline.types import TopicName
 from paceline.wire.names import SYSTEM_TOPICS
 from paceline_controller.state import Machine
-from paceline_controller.state.commands import CreateTopic, DeleteTopic, Lead, Tick
+from paceline_controller.state.commands import CreateTopic, DeleteTopic, Lead, Registration, Tick
 from paceline_controller.state.machine import SESSION_MS, TIME_STEP_MS_MAX
 from paceline_controller.state.model import RESULTS_MAX
 
@@ -220,3 +228,15 @@ def test_a_restored_snapshot_equals_its_origin_and_goes_on_alike() -> None:
 def test_bytes_that_are_no_snapshot_are_refused(content: bytes) -> None:
     with pytest.raises(CorruptLogError):
         Machine().restore(content)
+
+
+@pytest.mark.parametrize("field", ["is_unclean", "is_suspect", "is_learner", "is_empty"])
+def test_a_registration_says_what_it_is(field: str) -> None:
+    """What is left out must not mean a clean store that may lead (R13, R18, R23)."""
+    document = registration(1).to_json()
+    del document[field]
+
+    with pytest.raises(BadRequestError) as caught:
+        Registration.read(document)
+
+    assert caught.value.details["field"] == field

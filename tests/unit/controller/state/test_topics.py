@@ -9,8 +9,7 @@ from tests.support.controller.builders import G1, Driver, a_group, reason, users
 from paceline.errors import BadRequestError
 from paceline.types import ConsumerGroupName, GroupName, TopicId, TopicName
 from paceline.wire.cluster import ClusterView
-from paceline.wire.consumer_groups import ConsumerGroupSettings
-from paceline.wire.fields import Fields
+from paceline.wire.consumer_groups import ConsumerGroupSettings, SettingsChanges
 from paceline.wire.topic_commands import EnsureConsumerGroup, EnsureTopic
 from paceline.wire.topics import DELAY, MIXED, PERM_READ, TopicView
 from paceline_controller.state import Machine
@@ -207,17 +206,16 @@ def test_changes_of_different_settings_at_one_time_undo_nothing() -> None:
         {"consume_enable": False},
         {"attributes": {"old": None, "new": "y"}},
     ):
-        assert driver.do(AlterConsumerGroup(group=BILLING, changes=changes))["ok"]
+        given = SettingsChanges.read(changes, name="changes")
+        assert driver.do(AlterConsumerGroup(group=BILLING, changes=given))["ok"]
 
     settings = driver.machine.view().consumer_groups[BILLING].settings
     assert (settings.retry_max_times, settings.consume_enable) == (3, False)
     assert settings.attributes == {"team": "a", "new": "y"}
-    other = AlterConsumerGroup(group=ConsumerGroupName("other"), changes={})
+    other = AlterConsumerGroup(group=ConsumerGroupName("other"), changes=SettingsChanges())
     assert reason(driver.do(other)) == "CONSUMER_GROUP_UNKNOWN"
     with pytest.raises(BadRequestError):
-        AlterConsumerGroup.read(
-            Fields({"group": BILLING, "changes": {"retry_max_times": -1}}, name="command")
-        )
+        AlterConsumerGroup.read({"group": BILLING, "changes": {"retry_max_times": -1}})
 
 
 def test_fewer_retry_queues_are_written_while_the_others_are_still_read() -> None:
