@@ -89,9 +89,9 @@ def register(metrics: Metrics, counters: Counters, role: Role, routes: Routes) -
     )
     metrics.sampled(
         "paceline_service_requests_total",
-        "Requests taken, by door.",
+        "Requests taken, by endpoint.",
         lambda: {("stream",): counters.stream_requests, ("http",): counters.http_requests},
-        labels=("door",),
+        labels=("endpoint",),
     )
     metrics.sampled(
         "paceline_service_errors_total",

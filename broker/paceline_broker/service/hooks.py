@@ -25,10 +25,10 @@ PutHook: TypeAlias = Callable[[BatchHeader, Buffer], None]
 class RequestContext:
     """One request, as watchers see it."""
 
-    __slots__ = ("began_ms", "code", "door", "operation", "size_bytes", "state", "took_ms")
+    __slots__ = ("began_ms", "code", "endpoint", "operation", "size_bytes", "state", "took_ms")
 
-    def __init__(self, door: str, operation: str, size_bytes: int, began_ms: int) -> None:
-        self.door = door
+    def __init__(self, endpoint: str, operation: str, size_bytes: int, began_ms: int) -> None:
+        self.endpoint = endpoint
         """ "stream" or "http"."""
         self.operation = operation
         """PRODUCE, FETCH, CALL; over HTTP method and resource, as "GET /v1/status"."""
@@ -100,9 +100,9 @@ class RequestWatch:
         self._clock = clock
         self._open: dict[Hashable, dict[int, RequestContext]] = {}
 
-    def begin(self, door: str, operation: str, size_bytes: int) -> RequestContext:
+    def begin(self, endpoint: str, operation: str, size_bytes: int) -> RequestContext:
         """A request came. Give what this returns to `end`."""
-        context = RequestContext(door, operation, size_bytes, self._clock.monotonic_ms())
+        context = RequestContext(endpoint, operation, size_bytes, self._clock.monotonic_ms())
         for hook in self._hooks.requests:
             self._call(hook.before_request, context)
         return context

@@ -10,7 +10,7 @@ from paceline_broker.service.hooks import Hooks, RequestContext
 
 
 class RequestTimes:
-    """Counts and sums, by door, operation and outcome."""
+    """Counts and sums, by endpoint, operation and outcome."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str, str]] = Counter()
@@ -20,21 +20,21 @@ class RequestTimes:
         """Nothing: all is known afterwards."""
 
     def after_request(self, request: RequestContext) -> None:
-        self.counts[(request.door, request.operation, request.code or "OK")] += 1
-        self.took_ms[(request.door, request.operation)] += request.took_ms
+        self.counts[(request.endpoint, request.operation, request.code or "OK")] += 1
+        self.took_ms[(request.endpoint, request.operation)] += request.took_ms
 
     def register_metrics(self, metrics: Metrics) -> None:
         metrics.sampled(
             "paceline_service_operations_total",
-            "Requests answered, by door, operation and code.",
+            "Requests answered, by endpoint, operation and code.",
             lambda: {labels: float(count) for labels, count in self.counts.items()},
-            labels=("door", "operation", "code"),
+            labels=("endpoint", "operation", "code"),
         )
         metrics.sampled(
             "paceline_service_operation_seconds_total",
             "Time that requests took, long polls included; by operations it is their mean.",
             self._seconds,
-            labels=("door", "operation"),
+            labels=("endpoint", "operation"),
         )
 
     def _seconds(self) -> Samples:

@@ -7,13 +7,14 @@ application are plain functions here; they run in threads, so they may block.
 """
 
 import asyncio
+import inspect
 import os
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, get_args
 
 from paceline.errors import ShuttingDownError
 from paceline.net.client_base import FORKED, Client
@@ -134,7 +135,18 @@ def waits(
     def call(twin: Twin[ClientT], /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> ResultT:
         return twin._thread.call(lambda: method(twin._client, *args, **kwargs))
 
+    told: Any = call
+    told.__signature__ = _with_result(inspect.signature(method))
     return call
+
+
+def _with_result(told: inspect.Signature) -> inspect.Signature:
+    """Of what is awaited the result, where a method says only what it gives (`Producer.send`)."""
+    wait = getattr(told.return_annotation, "__await__", None)
+    if wait is None:
+        return told
+    *_, result = get_args(inspect.signature(wait).return_annotation)
+    return told.replace(return_annotation=result)
 
 
 def runs(

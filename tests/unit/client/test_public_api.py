@@ -105,3 +105,9 @@ def test_clients_and_their_methods_say_what_they_do(name: str) -> None:
         if not key.startswith("_") and not member.__doc__
     ]
     assert silent == []
+
+
+def test_the_blocking_producer_says_that_it_gives_results() -> None:
+    signature = inspect.signature(paceline.BlockingProducer.send)
+
+    assert signature.return_annotation is paceline.SendResult

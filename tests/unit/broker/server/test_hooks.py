@@ -40,7 +40,7 @@ class Watcher:
             raise LookupError("a bug of the watcher")
 
     def after_request(self, request: RequestContext) -> None:
-        self.ended.append((request.door, request.operation, request.code))
+        self.ended.append((request.endpoint, request.operation, request.code))
         if self._raises:
             raise LookupError("a bug of the watcher")
 

@@ -288,8 +288,8 @@ async def test_metrics_carry_rocketmq_names() -> None:
         of_group = {**node, "consumer_group": "g", "is_retry": "false", "is_system": "false"}
         assert samples["rocketmq_messages_in_total", frozenset(of_topic.items())] == 2
         assert samples["rocketmq_consumer_lag_messages", frozenset(of_group.items())] == 1
-        by_door = frozenset({"door": "http"}.items())
-        assert samples["paceline_service_requests_total", by_door] >= 4
+        over_http = frozenset({"endpoint": "http"}.items())
+        assert samples["paceline_service_requests_total", over_http] >= 4
 
 
 async def test_overload_is_429_with_retry_after() -> None:
