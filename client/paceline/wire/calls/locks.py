@@ -48,8 +48,12 @@ class Locked(Answer, kw_only=True, omit_defaults=True):
 
 
 class Lock(Request[Locked], kw_only=True):
-    """Lock queues for a client of a group. A lock asked for without its token is a new grant; an
-    epoch start renews every lease once (R33)."""
+    """Lock queues for a client of a group.
+
+    `code` of a row: null, this client holds the lock; LOCK_HELD, `holder` has it; LOCK_FENCED, the
+    token is not the present one. A token is [epoch, position] and compares as a pair. A lock that
+    is asked for with its token is renewed, without it it is a new grant. An epoch start renews
+    every lease once (R33)."""
 
     routes = (Route("POST", "/v1/groups/{group}/locks"),)
     group: Text

@@ -68,9 +68,14 @@ class SentBack(Answer):
 
 
 class SendBack(Request[SentBack], kw_only=True):
-    """The group gets each message again later, from `%RETRY%group`, or it is a dead letter in
-    `%DLQ%group`. A message is made into a retry or a dead letter once (R34), unless the group was
-    reset meanwhile. If all are refused for one reason, the call fails."""
+    """The group gets each message again later, from `%RETRY%group`, or it becomes a dead letter in
+    `%DLQ%group`: `outcome` is "retry" or "dead".
+
+    `delay_level` 0 waits as the group's retry policy says, a higher one as that level of the ladder
+    says; -1 makes a dead letter at once, as more than `max_reconsume_times` retries do. A message
+    becomes a retry or a dead letter once (R34), unless the group was reset meanwhile: asked again,
+    the answer is the first one's, with `duplicate`. With `only_uncommitted` the `outcome` of one
+    that the group has committed is "passed". If all are refused for one reason, the call fails."""
 
     routes = (Route("POST", "/v1/groups/{group}/send-back"),)
     group: Text

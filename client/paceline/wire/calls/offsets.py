@@ -56,9 +56,13 @@ class Committed(Answer):
 
 
 class Commit(Request[Committed], kw_only=True):
-    """Commit offsets of a group: the highest counts. `reset` may lower, and starts a generation: a
-    commit that names an older one is refused. If every queue is refused, the call fails with the
-    first code, and the rows stand in the problem's `offsets`."""
+    """Commit offsets of a group: the highest counts.
+
+    `reset` may lower an offset. It starts a generation, and a commit that names an older one is
+    refused. `code` of a row is null, or OFFSET_MOVED_BACK, OFFSET_OUT_OF_RANGE, LOCK_FENCED, or
+    RECEIPTS_OPEN (simple consumers have received messages that they have not acknowledged). If
+    every queue is refused, the call fails with the first code, and the rows stand in the problem's
+    `offsets`."""
 
     routes = (Route("PUT", "/v1/groups/{group}/offsets"),)
     group: Text
@@ -231,9 +235,11 @@ class CutsOf(Answer):
 
 
 class Cuts(Request[CutsOf], kw_only=True):
-    """Where queues can be read in pieces of about `piece_bytes` of whole batches. Any readable
-    replica answers from what is confirmed there (R3): `to` above that is NOT_YET_AVAILABLE, `from`
-    below the start OFFSET_OUT_OF_RANGE."""
+    """Where queues can be read in pieces of about `piece_bytes` of whole batches.
+
+    `cuts` has the bytes of each piece. If `next` is below `to`, ask for the rest from there. Any
+    readable replica answers from what is confirmed there (R3): `to` above that is
+    NOT_YET_AVAILABLE, `from` below the start OFFSET_OUT_OF_RANGE."""
 
     piece_bytes: Annotated[int, Meta(ge=1, le=2**63 - 1)]
     queues: Annotated[list[CutRow], Meta(min_length=1, max_length=QUEUES_MAX)]
