@@ -95,19 +95,16 @@ class Mastership:
         self.answers_early = answers_early(view.settings)
         self._term: MasterTerm | None = None
         self.appender = Appender(self, store.projections, clock)
+        if store.projections.position > self._log.end:  # R14: what was installed is ahead of it
+            raise CorruptLogError("the log has not come as far as the installed checkpoint")
+        store.fold_to(self._log.end)  # R28: before the first append
         self._append_epoch_start(view, clock, withheld)
-        self._machine = machine = MasterReplication(
-            replica_id=replica_id,
-            incarnation=incarnation,
-            view=view,
-            epoch_start_end=self._log.end,
-            end=self._log.end,
-            flushed=self._log.flushed,
-            known_confirm=self._log.confirm,
-            settings=settings,
+        self._log.write_pending()
+        self._machine = self._replication(
+            view, replica_id=replica_id, incarnation=incarnation, settings=settings
         )
         self._term = MasterTerm(
-            machine,
+            self._machine,
             self._log,
             cluster_id=cluster_id,
             group=group,
@@ -121,11 +118,27 @@ class Mastership:
             answers_early=self.answers_early,
         )
 
+    def _replication(
+        self,
+        view: GroupView,
+        *,
+        replica_id: ReplicaId,
+        incarnation: Incarnation,
+        settings: MasterSettings,
+    ) -> MasterReplication:
+        return MasterReplication(
+            replica_id=replica_id,
+            incarnation=incarnation,
+            view=view,
+            epoch_start_end=self._log.end,
+            end=self._log.end,
+            flushed=self._log.flushed,
+            known_confirm=self._log.confirm,
+            settings=settings,
+        )
+
     def _append_epoch_start(self, view: GroupView, clock: Clock, watch: WithheldWatch) -> None:
         projections = self._store.projections
-        if projections.position > self._log.end:  # R14: what was installed is ahead of it
-            raise CorruptLogError("the log has not come as far as the installed checkpoint")
-        self._store.fold_to(self._log.end)  # R28: before the first append
         now_ms = clock.monotonic_ms()
         store_unix_ms = max(self.appender.log_time_ms(), self._log.last_store_unix_ms)
         document = epoch_start_document(
@@ -136,7 +149,6 @@ class Mastership:
         )
         self.appender.record(Kind.EPOCH_START, document, store_unix_ms=store_unix_ms)
         watch.look(projections.locks.withheld, now_ms=now_ms)
-        self._log.write_pending()
 
     @property
     def term(self) -> MasterTerm:

@@ -86,10 +86,10 @@ def _lag_at_once() -> list[Patch]:
 def _lost_is_gone() -> list[Patch]:
     """Nobody asks the port: a connection that ended is a replica that has died."""
 
-    async def probe(role: BrokerRole, *of: Any) -> bool:
+    async def probe(repairer: LogRepairer, *of: Any) -> bool:
         return True
 
-    return [(BrokerRole, "probe", probe)]
+    return [(LogRepairer, "probe", probe)]
 
 
 def _own_stall_counts() -> list[Patch]:
