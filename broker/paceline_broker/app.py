@@ -372,7 +372,7 @@ def _open_store(config: BrokerConfig, disk: Disk, random: Random, boot: str, nod
     report = store.report
     if report.cut_bytes:
         log.warning("log_tail_cut", extra={"end": report.end, "cut_bytes": report.cut_bytes})
-    if report.damage is not None:  # R24: it registers as suspect and has itself mended
+    if report.damage is not None:  # it registers as suspect and has itself mended (R24)
         log.error(
             "log_damaged",
             extra={"position": int(report.damage.position), "fault": report.damage.reason},

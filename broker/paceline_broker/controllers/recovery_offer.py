@@ -111,7 +111,7 @@ def present_store(
     assert known.replica_id is not None, known
     commit_log = store.log
     is_damaged = commit_log.damage is not None or store.lost_state is not None
-    # R14: installed state without the log that belongs to it is no base for a group either.
+    # Installed state without the log that belongs to it is no base for a group either (R14).
     is_damaged = is_damaged or commit_log.base > commit_log.end
     projections = store.projections if is_damaged else _folded_to_end(store)
     topics = [projections.topics[key] for key in sorted(projections.topics)]

@@ -173,8 +173,8 @@ class _Link:
             None,
             identity.cluster_id,
         ):
-            # R18: until an operator has recovered its group there, it can only show its store, and
-            # that it does when it starts.
+            # Until an operator has recovered its group there, it can only show its store, and
+            # that it does when it starts (R18).
             log.warning(
                 "controllers_of_another_cluster",
                 extra={"to": self.address, "cluster_id": welcome.cluster_id},

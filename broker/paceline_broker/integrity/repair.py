@@ -278,7 +278,7 @@ class LogRepairer:
         if not self._may_go_on(epoch) or commit_log.damage is None:
             return False
         planned = commit_log.damage
-        # R16: what this replica itself knows as confirmed it may not cut.
+        # What this replica itself knows as confirmed it may not cut (R16).
         own_confirm = commit_log.checkpointed.confirm if offer.is_master else 0
         mender = commit_log.begin_repair(self._quarantine)
         try:

@@ -78,7 +78,7 @@ class RepairSource:
         )
 
     def offer(self, claim: RepairClaim) -> RepairOffer | Refused:
-        """R24: only between members of one epoch."""
+        """Only between members of one epoch (R24)."""
         commit_log, epoch = self.store.log, self.store.identity.epoch
         if claim.epoch != epoch:
             return Refused(code="OTHER_EPOCH", detail=f"this broker is in epoch {epoch}")

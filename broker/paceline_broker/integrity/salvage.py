@@ -96,7 +96,7 @@ class StoppedStore:
                 f"the log begins at {state.start} and no projection checkpoint lies between there"
                 f" and the damage at {state.end}: nothing of this store can be led from"
             )
-        self._identity.replace_store_id(random)  # R9: first, so that nobody takes it for whole
+        self._identity.replace_store_id(random)  # first, so that nobody takes it for whole (R9)
         self._checkpoints.drop_beyond(state.end)
         self._log.truncate_to(state.end, allow_below_confirm=True)
 

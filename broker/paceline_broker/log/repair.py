@@ -268,7 +268,7 @@ class RangeRepairer:
         self._disk.sync_folder(self._folder)
 
     def _verify_again(self) -> None:
-        """R24: what was written is what the disk holds."""
+        """What was written is what the disk holds (R24)."""
         for first in {self._first_of(start) for start, _ in self._mended}:
             self._disk.forget_clean(self._files[first])
         for start, end in self._mended:
@@ -283,7 +283,7 @@ class RangeRepairer:
         wanted = set(plan.firsts)
         present = set(segment_firsts(disk.list(self._folder)))
         for first in sorted(present - wanted):
-            if first < self.mark:  # R23: nobody wrote such a file; what it holds is not the log
+            if first < self.mark:  # nobody wrote such a file; what it holds is not the log (R23)
                 name = segment_name(first)
                 disk.rename(f"{self._folder}/{name}", f"{self._folder}/{name}.foreign")
         for first in plan.firsts:

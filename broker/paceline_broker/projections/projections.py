@@ -331,7 +331,7 @@ class Projections:
             case {"timers": {"recalled": list(sources)}}:
                 self.timers.recall(sources, now_unix_ms=now_unix_ms)
             case {"timers": {"escaped": list(sources)}}:
-                self.timers.close_all(sources)  # R36: another group has them
+                self.timers.close_all(sources)  # another group has them (R36)
             case _:
                 raise CorruptLogError("an operation that is not known to this version")
 

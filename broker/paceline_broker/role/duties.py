@@ -23,7 +23,7 @@ log = logging.getLogger("paceline.duties")
 
 TICK_MS = 100
 FLOOR_INTERVAL_MS = 1000
-"""R16: the confirm floor is told each second when it moved."""
+"""The confirm floor is told each second when it moved (R16)."""
 REGISTRATION_ATTEMPTS_MAX = 3
 
 

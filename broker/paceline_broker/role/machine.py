@@ -197,7 +197,7 @@ class RoleMachine:
             if is_mine:
                 return RoleReady(is_committed=True, is_present=True)
             return RoleReady(leave="mastership was taken back", is_fenced=True, is_present=True)
-        if facts.is_damaged and not facts.may_return:  # R24: it acknowledges nothing till mended
+        if facts.is_damaged and not facts.may_return:  # it acknowledges nothing till mended (R24)
             return RoleReady(
                 leave="the log is damaged", is_fenced=True, needs_repair=True, is_present=True
             )

@@ -95,9 +95,9 @@ class Mastership:
         self.answers_early = answers_early(view.settings)
         self._term: MasterTerm | None = None
         self.appender = Appender(self, store.projections, clock)
-        if store.projections.position > self._log.end:  # R14: what was installed is ahead of it
+        if store.projections.position > self._log.end:  # what was installed is ahead of it (R14)
             raise CorruptLogError("the log has not come as far as the installed checkpoint")
-        store.fold_to(self._log.end)  # R28: before the first append
+        store.fold_to(self._log.end)  # before the first append (R28)
         self._append_epoch_start(view, clock, withheld)
         self._log.write_pending()
         self._machine = self._replication(

@@ -363,7 +363,7 @@ class BrokerRole:
             self.reader.is_readable = False  # nothing can be made anew before the log is whole
         elif self._store.log.failure is None:
             with self._unread():
-                self._store.reload_projections()  # R28: what was not confirmed is not kept
+                self._store.reload_projections()  # what was not confirmed is not kept (R28)
         log.info("mastership_ended", extra={"reason": reason})
 
     @contextmanager
@@ -381,7 +381,7 @@ class BrokerRole:
         self._listener.role_changed()
 
     def _settle_suspicion(self) -> None:
-        """R23: a member is settled by the start of the present epoch, a master by its opening."""
+        """A member is settled by the start of the present epoch, a master by its opening (R23)."""
         if self.group_view is not None and (self._mastership is None or self._mastership.is_open):
             self._store.settle_suspicion(self.group_view)
 
@@ -429,7 +429,7 @@ class BrokerRole:
         return not self._store.identity.is_adopting and self.flusher.is_idle
 
     def log_damaged(self) -> None:
-        """R24: no acknowledgement from now on; a master has another one elected first."""
+        """No acknowledgement from now on; a master has another one elected first (R24)."""
         if self._client is not None:
             self._client.halt()
         mastership = self._mastership
@@ -456,7 +456,7 @@ class BrokerRole:
         self.exclusion.mended()
         with self._unread():
             self._store.reload_projections()
-        self.reader.is_readable = False  # R3: until its master has told it confirm
+        self.reader.is_readable = False  # until its master has told it confirm (R3)
         self._around.links.beat()
         self._listener.role_changed()
         self._arrived.set()

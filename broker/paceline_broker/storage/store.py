@@ -247,10 +247,10 @@ class Store:
         """
         self._checkpoints.adopt(received)
         own = self.log.epochs.entries
-        is_foreign = bool(own) and not set(own) & set(epochs.entries)  # R5: no epoch in common
+        is_foreign = bool(own) and not set(own) & set(epochs.entries)  # no epoch in common (R5)
         self.log.begin_anew_at(start, epochs=epochs, base=received.position, sets_aside=is_foreign)
         self._checkpoints.keep_only(received.position)
-        self._kept_end = PhysicalOffset(0)  # R23: all that is here now, the master has sent
+        self._kept_end = PhysicalOffset(0)  # all that is here now, the master has sent (R23)
         self.reload_projections()
 
     def set_aside(self) -> None:
@@ -265,7 +265,7 @@ class Store:
             self._checkpoints.set_aside()
         zero = PhysicalOffset(0)
         self.log.begin_anew_at(zero, epochs=EpochTable(), base=zero, sets_aside=True)
-        self._kept_end = zero  # R23: all that is here now, the master has sent
+        self._kept_end = zero  # all that is here now, the master has sent (R23)
         self.lost_state = None
         self.reload_projections()
         log.error("data_set_aside", extra={"end": int(end), "confirm": int(confirm)})

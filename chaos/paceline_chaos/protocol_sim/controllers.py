@@ -385,7 +385,7 @@ class Controllers:
         return result
 
     def _is_applied_once(self, command: dict[str, Any], result: dict[str, Any]) -> None:
-        """R38: a command that comes again finds what it came to, or is refused as too old."""
+        """A command that comes again finds what it came to, or is refused as too old (R38)."""
         key = command["session"], command["sequence"]
         first = self._results.setdefault(key, result)
         if first is result or result.get("reason") in _TOO_OLD:

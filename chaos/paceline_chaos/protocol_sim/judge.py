@@ -182,14 +182,14 @@ class Judge:
             )
 
     def appended(self, node: str, *, unconfirmed: int, limit: int, can_accept: bool) -> None:
-        """R8, R27: what is decided before a request is appended; as it stood before."""
+        """What is decided before a request is appended; as it stood before (R8, R27)."""
         if not can_accept:
             raise ViolationError(f"R8: {node} appended while too few members acknowledged")
         if unconfirmed > limit:
             raise ViolationError(f"R27: {node} appended with {unconfirmed} bytes unconfirmed")
 
     def opened(self, node: str, epoch: MasterEpoch, confirm: int) -> None:
-        """R3: from here on a master answers."""
+        """From here on a master answers (R3)."""
         self._show(node, epoch, confirm)
 
     def _show(self, node: str, epoch: MasterEpoch, confirm: int) -> None:
@@ -202,11 +202,11 @@ class Judge:
         self.shown[epoch] = confirm
 
     def stopped(self, node: str, reason: str) -> None:
-        """R5, R16: a replica asks for the operator; nothing that this bed does may need one."""
+        """A replica asks for the operator; nothing that this bed does may need one (R5, R16)."""
         raise ViolationError(f"R16: {node} stops for the operator: {reason}")
 
     def read_answered(self, node: str, *, asked_at: int, confirm: int) -> None:
-        """R4: an answer knows everything that was acknowledged before its question."""
+        """An answer knows everything that was acknowledged before its question (R4)."""
         self.reads_count += 1
         if confirm < asked_at:
             raise ViolationError(

@@ -235,7 +235,7 @@ class Node(Leading):
         self.end_mastership(reason)
 
     def fail(self, error: PacelineError) -> None:
-        """R22: this process never acknowledges again; it waits for its restart."""
+        """This process never acknowledges again; it waits for its restart (R22)."""
         self.world.note(f"{self.name} failed: {error.message}")
         self.world.coverage.saw("disk_failures")
         self.is_failed = True

@@ -206,7 +206,7 @@ class Process:
             saw("checkpoint_restores")
 
     def register(self) -> None:
-        """R9, R13, R23: tell what this start is."""
+        """Tell what this start is (R9, R13, R23)."""
         known = self.identity.identity
         command = RegisterReplica(
             group=GROUP,
@@ -332,5 +332,5 @@ class Process:
         return group is not None and self.is_elected(group) and self.mastership is None
 
     def is_elected(self, group: GroupView) -> bool:
-        """R1: this start of this replica."""
+        """This start of this replica (R1)."""
         return (group.master, group.master_incarnation) == (self.replica_id, self.incarnation)

@@ -19,7 +19,7 @@ MEMORY_SHARE = 0.33
 MAJORITY_SHARE = 0.5
 """The others have any minimum, the majority too."""
 EARLY_SHARE = 0.15
-"""R37: groups that answer before confirm."""
+"""Groups that answer before confirm (R37)."""
 EARLY_AUTO_SHARE = 0.4
 LEARNER_SHARE = 0.15
 RETENTION_SHARE = 0.6

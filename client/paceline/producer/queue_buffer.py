@@ -250,7 +250,7 @@ class QueueBuffer:
             # became of earlier attempts, nothing of it is there or ever will be (R32).
             if not error.details.get("is_earlier_unknown"):
                 batch.is_unknown = False
-            elif batch.is_unknown:  # R21: whose batches are there the group knows no more
+            elif batch.is_unknown:  # whose batches are there the group knows no more (R21)
                 batch.doom = error
         elif verdict is Verdict.UNKNOWN:
             batch.is_unknown = True
@@ -327,7 +327,7 @@ class QueueBuffer:
         self._in_flight_count -= 1
 
     def _settle(self, batch: Batch, error: PacelineError) -> None:
-        """R32: "not stored" may be said only when every attempt was definitely refused."""
+        """"not stored" may be said only when every attempt was definitely refused (R32)."""
         if batch.is_unknown and error.is_definite:
             batch.last_refusal = error
             error = _unknown(batch)

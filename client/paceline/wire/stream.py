@@ -45,7 +45,7 @@ PRODUCE_ANSWER = struct.Struct("<IIQQqQ")
 """master epoch, record count, base queue offset, confirm (physical), store unix ms, and in one
 number flags (the lowest 8 bits) and above them the physical offset of the batch, 0: not known."""
 PRODUCE_FLAG_DUPLICATE = 1  # the batch was stored before; the offset is the original's
-PRODUCE_FLAG_UNCONFIRMED = 2  # R37: the answer left before confirm
+PRODUCE_FLAG_UNCONFIRMED = 2  # the answer left before confirm (R37)
 PRODUCE_FLAG_OFFSET_UNKNOWN = 4  # a duplicate older than the window: no base queue offset
 
 
@@ -107,7 +107,7 @@ the asked offset (whole batches only): the client skips those records.
 """
 
 
-FETCH_FLAG_ACTING = 1  # R36: an acting master's answer, which may be stale
+FETCH_FLAG_ACTING = 1  # an acting master's answer, which may be stale (R36)
 FETCH_SUGGESTION_SHIFT = 8
 """Above the flags: the replica id to read on from, as the queue lags far behind; 0 = the master."""
 

@@ -216,7 +216,7 @@ class ProbeAnswer(NamedTuple):
 
 
 def is_expected(group: Group | None, target: ProbeTarget, answer: ProbeAnswer) -> bool:
-    """R19: the replica asked for, in that start, and, if it is master, in its epoch."""
+    """The replica asked for, in that start, and, if it is master, in its epoch (R19)."""
     is_same = (answer.group, answer.replica_id, answer.incarnation) == (
         target.key.group,
         target.key.replica_id,

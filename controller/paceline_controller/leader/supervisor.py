@@ -240,7 +240,7 @@ class Supervisor:
             if present is None:
                 return _unknown(name)
             group = present
-            if group.master_epoch != epoch:  # R15: the one that wanted to leave has left
+            if group.master_epoch != epoch:  # the one that wanted to leave has left (R15)
                 return _no("STALE_MASTER_EPOCH", "another epoch has begun", group=group)
 
     def _check_leading(self) -> None:

@@ -433,7 +433,7 @@ class RaftQuorum:
                 self._note_sync(self._clock.monotonic_ms() - started_ms)
                 self._core.synced(ticket)
                 self._kick()
-        except Exception as error:  # R22: after a failed write or fsync nothing counts any more
+        except Exception as error:  # after a failed write or fsync nothing counts any more (R22)
             self.failed(error)
 
     async def _compact(self) -> None:

@@ -159,7 +159,7 @@ class SessionServer:
         wire.check_hello(hello, challenge, self._secret)
         known = self._machine.cluster_id
         is_foreign = hello.cluster_id is not None and known and hello.cluster_id != known
-        # R18: it is no replica of any group here, so it may say nothing but what it holds.
+        # It is no replica of any group here, so it may say nothing but what it holds (R18).
         if is_foreign and not self._machine.may_present(hello.cluster_id or ""):
             raise ForbiddenError(
                 f"the store belongs to cluster {hello.cluster_id}, this is {known}"

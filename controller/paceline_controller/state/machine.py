@@ -280,7 +280,7 @@ class Machine:
 
     def _open(self, envelope: Envelope, command: AnyCommand) -> Session:
         if not isinstance(command, OpenSession):
-            # R38: never a fresh session for it: what it once did is in the state already.
+            # Never a fresh session for it: what it once did is in the state already (R38).
             raise RefusedError("UNKNOWN_SESSION", f"session {envelope.session} is not open")
         if self._state.time_ms > envelope.deadline:
             # A late repetition must not revive a session that has expired.

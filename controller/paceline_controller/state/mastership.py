@@ -191,7 +191,7 @@ def _first_set(group: Group, command: ElectMaster) -> set[ReplicaId]:
 
 
 def _is_below_floor(group: Group, command: ElectMaster, outcome: Outcome) -> bool:
-    """R16: such a candidate is refused and removed, if it was compared with the present floor."""
+    """Such a candidate is refused and removed, if it was compared with the present floor (R16)."""
     if command.floor != group.confirm_floor:
         raise RefusedError(
             "STALE_FLOOR",
@@ -224,7 +224,7 @@ def _remaining_set(group: Group, command: ElectMaster) -> set[ReplicaId]:
 
 def _begin_epoch(group: Group, command: ElectMaster, members: set[ReplicaId]) -> None:
     group.settings, group.next_settings = group.wanted_settings, None
-    group.acting = group.acting_incarnation = None  # R36: any higher epoch ends it
+    group.acting = group.acting_incarnation = None  # any higher epoch ends it (R36)
     group.master = command.winner
     group.master_incarnation = group.replicas[command.winner].incarnation
     group.master_epoch = MasterEpoch(group.master_epoch + 1)

@@ -132,7 +132,7 @@ def present(state: State, command: PresentStore, outcome: Outcome) -> None:
     if known != command:
         _check_presentation(state, command, known)
         state.presented[command.store_id] = command
-        # R35: a deletion of a new topic must never name one that an old log knows by the same id.
+        # A deletion of a new topic must never name one that an old log knows by the same id (R35).
         skipped = command.topic_id_max + TOPIC_IDS_SKIPPED
         state.next_topic_id = max(state.next_topic_id, skipped)
         if group is not None:
@@ -304,7 +304,7 @@ def _rank(store: PresentStore) -> tuple[int, int]:
 def _check_presentation(state: State, command: PresentStore, known: PresentStore | None) -> None:
     """Raises RefusedError."""
     if known is not None and command.incarnation <= known.incarnation:
-        # R9: one start tells one thing, and the younger start tells the truth.
+        # One start tells one thing, and the younger start tells the truth (R9).
         raise RefusedError(
             "STORE_TWICE",
             f"store {command.store_id} presented itself in incarnation {known.incarnation}, with "
@@ -357,8 +357,8 @@ def _put_on_record(
     group.master_epoch = _next_epoch(stores)
     group.sync_state_set = {ids[chosen.store_id]}
     group.set_epoch = SetEpoch(group.set_epoch + 1)
-    group.is_narrowed = True  # R23: nobody stands for the one
-    group.confirm_floor = chosen.end  # R16: what it has shown, it must have when it leads
+    group.is_narrowed = True  # nobody stands for the one (R23)
+    group.confirm_floor = chosen.end  # what it has shown, it must have when it leads (R16)
     group.acting_leases_ms = _leases_ms(stores)
     group.is_claimed = False
     group.is_unclean_due = is_unclean
@@ -438,7 +438,7 @@ def _replica(store: PresentStore, *, replica_id: ReplicaId, view_version: int) -
     return Replica(
         replica_id=replica_id,
         store_id=store.store_id,
-        # R9: this very start of it has yet to register.
+        # This very start of it has yet to register (R9).
         incarnation=Incarnation(store.incarnation - 1),
         client_address=store.client_address,
         replication_address=store.replication_address,

@@ -148,7 +148,7 @@ def end_acting(group: Group, replica: ReplicaId, outcome: Outcome, *, reason: st
 
 
 def check_numbers(state: State, group: Group, decision: Decision) -> None:
-    """R15: what a leader decided on is still so. Raises RefusedError."""
+    """What a leader decided on is still so (R15). Raises RefusedError."""
     if decision.term < state.term:
         raise RefusedError(
             "STALE_TERM", f"judged in term {decision.term}, {state.term} leads", **numbers(group)
@@ -170,7 +170,7 @@ def check_numbers(state: State, group: Group, decision: Decision) -> None:
 
 
 def check_members(group: Group, decision: Decision) -> None:
-    """R9, R15: the same members, in the same starts. Raises RefusedError."""
+    """The same members, in the same starts (R9, R15). Raises RefusedError."""
     if decision.members != group.members():
         raise RefusedError(
             "STALE_INCARNATION",
@@ -268,7 +268,7 @@ def _renew(group: Group, replica: Replica, request: RegisterReplica, outcome: Ou
 
 
 def _can_spare_a_member(group: Group) -> bool:
-    """R8: the recorded master may be dead, and the suspects of one power cut are many."""
+    """The recorded master may be dead, and the suspects of one power cut are many (R8)."""
     least = max(group.settings.required_in_sync_replicas, MEMBERS_AFTER_SUSPICION_MIN)
     return len(group.sync_state_set) > least
 

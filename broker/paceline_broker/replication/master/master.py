@@ -298,7 +298,7 @@ class MasterReplication:
         live = self._live
         for replica in self._others:
             peer = live.get(replica)
-            if peer is None:  # R10: without its one live connection confirm stands still
+            if peer is None:  # without its one live connection confirm stands still (R10)
                 return NOTHING
             if peer.position < position:
                 position = peer.position

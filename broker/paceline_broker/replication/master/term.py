@@ -110,7 +110,7 @@ class MasterTerm:
             confirm=machine.confirm
         )
         self._early: AcknowledgementTracker[Confirmed] | None = None
-        """R37: who is answered when n members hold it; made if the group has asked for that."""
+        """Who is answered when n members hold it; made if the group has asked for that (R37)."""
         if answers_early:
             self._early = AcknowledgementTracker(confirm=machine.confirm)
         self._rounds: deque[tuple[int, int, asyncio.Future[None]]] = deque()

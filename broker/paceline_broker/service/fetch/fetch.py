@@ -340,7 +340,7 @@ class Fetcher:
         return self._deliver(waiting, gathered)
 
     def _answer_damaged(self, waiting: _Waiting) -> bool:
-        """R24: what was found wrong is nobody's; the rest of the answer can still be had."""
+        """What was found wrong is nobody's; the rest of the answer can still be had (R24)."""
         gathered = self._gather(waiting, is_open=False)
         reader = self._role.reader
         if all(reader.is_sound(view, position) for position, view in gathered.unsure):

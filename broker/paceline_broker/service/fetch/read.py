@@ -221,7 +221,7 @@ def _look(
         code = FetchCode.OFFSET_OUT_OF_RANGE
         found.has_code = True
     elif not is_open:
-        code = FetchCode.NOT_YET_AVAILABLE  # R3: ahead of this broker is not out of range
+        code = FetchCode.NOT_YET_AVAILABLE  # ahead of this broker is not out of range (R3)
     elif offset > folded:
         if request.is_round_done:
             code = FetchCode.OFFSET_OUT_OF_RANGE

@@ -145,6 +145,6 @@ class Harvest:
         self.views.append([memoryview(buffer) for buffer in answer.buffers])
 
     def is_sound(self, reader: LogReader) -> bool:
-        """R24: batches that were read from the disk are verified before they leave."""
+        """Batches that were read from the disk are verified before they leave (R24)."""
         unsure = self.gathering.found.unsure
         return all(reader.is_sound(view, position) for position, view in unsure)

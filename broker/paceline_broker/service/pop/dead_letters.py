@@ -169,7 +169,7 @@ class DeadLetterMaker:
         topic_id = self._send_back.dead_topic_id(group)
         now = self._ledger.log_time_ms()
         if self._trust() is ClockTrust.DIFFERS:
-            return  # R29: nothing expires
+            return  # nothing expires (R29)
         buried = [
             source
             for one, source in read.items()
@@ -205,7 +205,7 @@ class DeadLetterMaker:
         try:
             projections.receipt_item(item)
             writer.appender.decided({"items": [item]}, store_unix_ms=now)
-        except Exception as error:  # R28: the state is ahead of the log
+        except Exception as error:  # the state is ahead of the log (R28)
             writer.abandon(f"burying failed: {error}")
             raise
 

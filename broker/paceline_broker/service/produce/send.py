@@ -305,8 +305,8 @@ class Sender:
         kind: int,
     ) -> None:
         timeout_ms = self._settings.send_timeout_ms
-        # R37: by the group's choice, never by default; and no local transaction must begin on a
-        # half that a failover may lose.
+        # By the group's choice, never by default; and no local transaction must begin on a
+        # half that a failover may lose (R37).
         if writer.answers_early and kind != Kind.HALF:
             early = _StoredEarly(sink, request_id, answer, writer, end)
             writer.wait_held(end, early, timeout_ms=timeout_ms)

@@ -110,7 +110,7 @@ class Finder:
             header = parse_header(head)
         except CorruptLogError:
             if reader.is_damaged(position, PhysicalOffset(position + HEADER_BYTES)):
-                raise NotYetAvailableError(DAMAGED) from None  # R24: not denied (R3)
+                raise NotYetAvailableError(DAMAGED) from None  # not denied (R3, R24)
             raise gone from None
         queue = self._role.projections.consume_queues.get(
             queue_key(header.topic_id, header.queue_id)

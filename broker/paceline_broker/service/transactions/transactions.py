@@ -307,7 +307,7 @@ class TransactionEnds:
                 end.outcome = end.wanted
                 return half
             topic_id = half.key >> 16
-            if self._routes.is_deleted(topic_id):  # R35: as soon as this broker has the news
+            if self._routes.is_deleted(topic_id):  # as soon as this broker has the news (R35)
                 now = Ended.DROPPED
             elif not self._routes.queue_counts.get(topic_id):
                 end.error = NotYetAvailableError(

@@ -163,7 +163,7 @@ def masters_come_from_the_set(evidence: Evidence) -> Findings:
 
 
 def _is_no_member(found: Findings, before: Ruling | None, ruling: Ruling) -> None:
-    """R36: only while no member can lead, so it is none."""
+    """Only while no member can lead, so it is none (R36)."""
     found.counters["acting_masters"] += 1
     members = (before or ruling).sync_state_set or frozenset()
     found.judged += 1

@@ -1,4 +1,4 @@
-"""R37: what is given up with the switch off, and what is not."""
+"""What is given up with the switch off, and what is not (R37)."""
 
 from paceline_chaos.cluster_sim.all_ack.questions import (
     IN_FLIGHT_US,

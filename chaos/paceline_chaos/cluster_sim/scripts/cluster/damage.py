@@ -49,7 +49,7 @@ def _is_mended(d: Director, node: BrokerNode, before: int) -> bool:
 
 
 def mended(result: Result) -> list[str]:
-    """R24: both were mended without an operator, and sends went on."""
+    """Both were mended without an operator, and sends went on (R24)."""
     return [
         *unseen(result, flips=2, repairs=2),
         *fell_silent(result, since="after"),
@@ -95,7 +95,7 @@ def _has_failed(commit_log: CommitLog) -> bool:
 
 
 def rolled_on(result: Result) -> list[str]:
-    """R25: what a repair has unlinked is no log's next segment."""
+    """What a repair has unlinked is no log's next segment (R25)."""
     return [
         *unseen(result, a_spare_under_way=1, a_roll_after_it=1),
         *fell_silent(result, since="after"),

@@ -141,7 +141,7 @@ def went_on_after_it(result: Result) -> list[str]:
 
 
 def went_on_slowly(result: Result) -> list[str]:
-    """R12, R22: as nobody is better, nobody leaves and nobody else leads; sends go on."""
+    """As nobody is better, nobody leaves and nobody else leads; sends go on (R12, R22)."""
     went_on = acknowledged(result, since="slow", until="decided")
     return [
         *nobody_left(result),
@@ -172,7 +172,7 @@ def slow_member(d: Director) -> Steps:
 
 
 def was_left_out(result: Result) -> list[str]:
-    """R12: it left once, and sends went on under the same master."""
+    """It left once, and sends went on under the same master (R12)."""
     counters = result.verdict.counters
     went_on = acknowledged(result, since="decided", until="back")
     return [
@@ -185,7 +185,7 @@ def was_left_out(result: Result) -> list[str]:
 
 
 def was_left_behind(result: Result) -> list[str]:
-    """R12: sends went on meanwhile, under the same master."""
+    """Sends went on meanwhile, under the same master (R12)."""
     elections = result.verdict.counters.get("elections", 0)
     went_on = acknowledged(result, since="decided", until="back")
     return [
@@ -197,7 +197,7 @@ def was_left_behind(result: Result) -> list[str]:
 
 
 def nobody_left(result: Result) -> list[str]:
-    """R12: nothing called for a change of the set, nor for an election."""
+    """Nothing called for a change of the set, nor for an election (R12)."""
     counters = result.verdict.counters
     return [
         *unseen(result, silences=2),
