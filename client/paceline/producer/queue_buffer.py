@@ -327,7 +327,7 @@ class QueueBuffer:
         self._in_flight_count -= 1
 
     def _settle(self, batch: Batch, error: PacelineError) -> None:
-        """"not stored" may be said only when every attempt was definitely refused (R32)."""
+        """A refusal may say "not stored" only if every attempt was definitely refused (R32)."""
         if batch.is_unknown and error.is_definite:
             batch.last_refusal = error
             error = _unknown(batch)
