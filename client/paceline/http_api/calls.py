@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 from aiohttp import web
@@ -23,16 +23,21 @@ from paceline.wire.calls.request import (
 ReadJson: TypeAlias = Callable[[web.Request], Awaitable[dict[str, Any]]]
 """The JSON object in the body of a request. Raises PacelineError."""
 Carry: TypeAlias = Callable[
-    [web.Request, type[Request[Any]], dict[str, Any]], Awaitable[Mapping[str, Any] | bytes]
+    [web.Request, type[Request[Any]], dict[str, Any]], Awaitable[Mapping[str, Any]]
 ]
-"""Carries out what a document asks for; the answer as an object, or as its JSON."""
-WriteAnswer: TypeAlias = Callable[..., web.Response]
+"""Carries out what a document asks for; gives the JSON object to answer. Raises PacelineError."""
+
+
+class WriteAnswer(Protocol):
+    """Makes the answer of a JSON object."""
+
+    def __call__(self, document: Mapping[str, Any], /, *, status: int) -> web.Response: ...
 
 
 def call_routes(
     calls: Iterable[type[Request[Any]]], carry: Carry, *, read_json: ReadJson, answer: WriteAnswer
 ) -> list[web.RouteDef]:
-    """A resource for each route of each request. `answer(document, status=...)` writes one."""
+    """A resource for each route of each request."""
 
     def handler(type_: type[Request[Any]], route: Route) -> Any:
         async def handle(request: web.Request) -> web.Response:
