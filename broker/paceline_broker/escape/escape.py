@@ -15,7 +15,7 @@ from paceline_broker.escape.bridge import Bridge
 from paceline_broker.escape.connection import EscapeConnection, Sender
 from paceline_broker.escape.notes_file import NotesFile
 from paceline_broker.escape.telling import SentReporter
-from paceline_broker.metrics.delays import late_samples
+from paceline_broker.metrics.features import late_samples
 from paceline_broker.ports import Role
 from paceline_broker.replication.handshake import Hello
 from paceline_broker.service.escape.intake import Intake

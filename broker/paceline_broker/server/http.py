@@ -38,11 +38,13 @@ from paceline.wire.calls.request import Request
 from paceline.wire.calls.table import CALLS
 from paceline.wire.cluster import ClusterView
 from paceline.wire.stream import UPGRADE_TOKEN
-from paceline_broker.metrics.clients import register_clients
-from paceline_broker.metrics.delays import register_delays
+from paceline_broker.metrics.features import (
+    register_clients,
+    register_delays,
+    register_transactions,
+)
 from paceline_broker.metrics.reading import register_reading
 from paceline_broker.metrics.replication import register_replication
-from paceline_broker.metrics.transactions import register_transactions
 from paceline_broker.ports import RoleState
 from paceline_broker.server.http_messages import MessageRoutes
 from paceline_broker.server.http_receipts import ReceiptRoutes

@@ -5,6 +5,7 @@ restart asks for the same range again, and the brokers answer the same records (
 appear later join with `newQueues`. Everything here runs on the driver but `read`.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,20 +19,57 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from paceline.errors import OffsetOutOfRangeError
+from paceline.errors import OffsetMovedBackError, OffsetOutOfRangeError, PacelineError
 from paceline.platform.runtime import SystemClock, SystemRandom
 from paceline.queues import QueueName
 from paceline.spark.batch import TaskPartition, chosen_columns, read_plan
 from paceline.spark.brokers import Brokers
-from paceline.spark.lag import commit_for_lag
 from paceline.spark.offsets import Offsets, StartKind, described, offsets_from_json, offsets_to_json
 from paceline.spark.options import ReadOptions
 from paceline.spark.pinning import owner_of, pin, unpin
 from paceline.spark.plan import PIECES_OF_A_TASK, Planner
 from paceline.spark.ranges import QueueRange, cut_to_bytes, limited
 from paceline.spark.reading import read_task
+from paceline.types import TopicName
+from paceline.wire.calls.offsets import Commit, CommitRow
 
 PINS_OF_A_LEASE = 4
+
+
+log = logging.getLogger("paceline.spark")
+
+
+def commit_for_lag(options: ReadOptions, offsets: Offsets) -> None:
+    """Commit `offsets` for the group of option `consumerGroup`, to be seen by lag tools; a failure
+    is logged, not raised.
+
+    Spark's checkpoint alone decides where a query goes on; these are never read back. A restart
+    from an older checkpoint would move them back, which a commit refuses: lag then shows too little
+    until the query has caught up, and nothing else is wrong.
+    """
+    assert options.consumer_group is not None
+    with Brokers(options.access) as brokers:
+        view = brokers.view()
+        for group in sorted({queue.group for queue in offsets}):
+            rows = [
+                CommitRow(
+                    topic_id=view.topics[TopicName(queue.topic)].topic_id,
+                    queue=queue.queue,
+                    offset=offset,
+                )
+                for queue, offset in sorted(offsets.items())
+                if queue.group == group and queue.topic in view.topics
+            ]
+            if not rows:
+                continue
+            request = Commit(group=options.consumer_group, offsets=rows)
+            try:
+                brokers.call(group, request.to_json(), is_of_master=True)
+            except OffsetMovedBackError:
+                log.info("lag_is_ahead", extra={"group": options.consumer_group})
+            except PacelineError as error:
+                # The micro-batch is done whether or not a lag tool can see it.
+                log.warning("lag_not_told", extra={"reason": error.message})
 
 
 class PacelineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -38,7 +38,7 @@ from paceline_broker.replication.handshake import (
     Welcome,
 )
 from paceline_broker.replication.master.acknowledgement import AcknowledgementTracker
-from paceline_broker.replication.master.catch_up import CatchUp
+from paceline_broker.replication.master.catch_up import CatchUp, Push
 from paceline_broker.replication.master.confirm_waits import ConfirmWaits
 from paceline_broker.replication.master.events import (
     NOTHING,
@@ -67,7 +67,6 @@ from paceline_broker.replication.master.ports import (
     TermSettings,
 )
 from paceline_broker.replication.master.progress import Progress
-from paceline_broker.replication.master.push import Push
 from paceline_broker.replication.master.send_window import SendWindow
 from paceline_broker.replication.master.waits import waits_of
 

@@ -12,6 +12,7 @@ A receiver that finds nothing waits here until a message comes, one falls due, o
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from paceline.errors import OutcomeUnknownError, PacelineError, PollingFullError
@@ -21,7 +22,6 @@ from paceline.wire.receipts import Receipt
 from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.ports import LogReader, LogWriter, Role
 from paceline_broker.projections.receipt_queue import Run
-from paceline_broker.service.pop.counters import ReceiptCounters
 from paceline_broker.service.pop.filtering import TurnLook
 from paceline_broker.service.pop.grant import PopGrant, PopRequest
 from paceline_broker.service.pop.operations import Operation, Receive, Settle, SettledReceipt, Turn
@@ -39,6 +39,31 @@ _ROWS_MAX = 50_000
 """Receipts named by the operations of one turn; what is beyond comes in the next."""
 _WAKE_SLACK_S = 0.002
 """Timers may fire a little early; log time is in whole ms."""
+
+
+@dataclass(slots=True)
+class ReceiptCounters:
+    """Messages, by what was decided about them (projections/receipts.py has the items)."""
+
+    given: int = 0
+    given_again: int = 0
+    """Of those: their time had run out, or their receiver gave them back."""
+    acknowledged: int = 0
+    changed: int = 0
+    """Invisible for another time from then on, or given back."""
+
+    def count(self, items: Iterable[Sequence[Any]]) -> None:
+        """Take what a turn has put into the log."""
+        for kind, *_, rows in items:
+            if kind == "give":
+                for _, first, end, attempt in rows:
+                    self.given += end - first
+                    if attempt > 1:
+                        self.given_again += end - first
+            elif kind == "ack":
+                self.acknowledged += sum(end - first for _, first, end, _ in rows)
+            elif kind == "change":
+                self.changed += len(rows)
 
 
 class Receipts:
