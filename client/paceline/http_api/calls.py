@@ -40,8 +40,10 @@ def call_routes(
     """A resource for each route of each request."""
 
     def handler(type_: type[Request[Any]], route: Route) -> Any:
+        read = _reader(type_, route, read_json)
+
         async def handle(request: web.Request) -> web.Response:
-            document = await _read(request, type_, route, read_json)
+            document = await read(request)
             return answer(await carry(request, type_, document), status=route.status)
 
         return handle
@@ -53,25 +55,32 @@ def call_routes(
     ]
 
 
-async def _read(
-    request: web.Request, type_: type[Request[Any]], route: Route, read_json: ReadJson
-) -> dict[str, Any]:
-    """The fields of the request. BadRequestError; NotFoundError: nothing has such an address."""
-    if not route.has_body:
-        given = check_parameters(request, *query_fields(type_, route))
-        document = read_parameters(type_, given)
-    elif body_fields(type_, route):
-        check_parameters(request)
-        document = await read_json(request)
-    else:
-        document = {}
-    for name in (*names_in_path(route.path), CALLED):
-        if name in document:
-            raise BadRequestError(f"the address names the {name}", field=name)
-    try:
-        return {**document, **read_parameters(type_, request.match_info)}
-    except BadRequestError as error:
-        raise NotFoundError(f"there is no {request.path}: {error.message}") from error
+def _reader(type_: type[Request[Any]], route: Route, read_json: ReadJson) -> ReadJson:
+    """Reads the fields of a request; what its type says is looked up once for each route."""
+    named = (*names_in_path(route.path), CALLED)
+    in_query = query_fields(type_, route)
+    has_body = route.has_body and bool(body_fields(type_, route))
+    types = {field.encode_name: field.type for field in msgspec.structs.fields(type_)}
+
+    def read_texts(given: Mapping[str, str]) -> dict[str, Any]:
+        return {name: _read_text(type_, name, types[name], given[name]) for name in given}
+
+    async def read(request: web.Request) -> dict[str, Any]:
+        """BadRequestError; NotFoundError: nothing has such an address."""
+        if has_body:
+            check_parameters(request)
+            document = await read_json(request)
+        else:
+            document = {} if route.has_body else read_texts(check_parameters(request, *in_query))
+        for name in named:
+            if name in document:
+                raise BadRequestError(f"the address names the {name}", field=name)
+        try:
+            return {**document, **read_texts(request.match_info)}
+        except BadRequestError as error:
+            raise NotFoundError(f"there is no {request.path}: {error.message}") from error
+
+    return read
 
 
 def check_parameters(request: web.Request, *known: str) -> Mapping[str, str]:
@@ -85,16 +94,10 @@ def check_parameters(request: web.Request, *known: str) -> Mapping[str, str]:
     return given
 
 
-def read_parameters(type_: type[Request[Any]], given: Mapping[str, str]) -> dict[str, Any]:
-    """Texts by the types of their fields: numbers and flags are text here. BadRequestError."""
-    found: dict[str, Any] = {}
-    for field in msgspec.structs.fields(type_):
-        name = field.encode_name
-        if name not in given:
-            continue
-        try:
-            found[name] = msgspec.convert(given[name], field.type, strict=False)
-        except msgspec.ValidationError as error:
-            said = refused(type_.call_name(), str(error), type_=type_).message
-            raise BadRequestError(f"{name}: {said}", field=name) from error
-    return found
+def _read_text(struct: type[Request[Any]], name: str, type_: Any, text: str) -> Any:
+    """A field that stands as text in an address: numbers and flags too. BadRequestError."""
+    try:
+        return msgspec.convert(text, type_, strict=False)
+    except msgspec.ValidationError as error:
+        said = refused(struct.call_name(), str(error), type_=struct).message
+        raise BadRequestError(f"{name}: {said}", field=name) from error
