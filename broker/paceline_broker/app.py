@@ -92,7 +92,7 @@ class Broker:
         self._links = self._make_links(secret)
         self._probes = aiohttp.ClientSession(connector=_connector(config, force_close=True))
         self._server = ReplicationServer(group=self._group, secret=secret, random=random)
-        self.role = BrokerRole(self._surroundings(secret))
+        self.role = BrokerRole(self._role_context(secret))
         settings = _service_settings(config)
         self._acting_file = OffsetsFile(disk, config.data_dir)
         self._service = Service(
@@ -157,7 +157,7 @@ class Broker:
             add(metrics)
         return metrics
 
-    def _surroundings(self, secret: bytes) -> RoleContext:
+    def _role_context(self, secret: bytes) -> RoleContext:
         return RoleContext(
             listener=self,
             config=self._config,

@@ -45,7 +45,7 @@ class StepDown(NamedTuple):
     answer: "asyncio.Future[str | None]"
 
 
-class Surroundings(Protocol):
+class RunContext(Protocol):
     """What a process sees of the run (`Scene`): its settings, its judge, and who hears it."""
 
     clock: BedClock
@@ -100,7 +100,7 @@ class Process:
     service: Service
     exclusion: Exclusion
 
-    def __init__(self, world: Surroundings, name: str) -> None:
+    def __init__(self, world: RunContext, name: str) -> None:
         self.world = world
         self.name = name
         self.disk = MemoryDisk()

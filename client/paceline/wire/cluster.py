@@ -22,6 +22,9 @@ from paceline.types import (
 from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.topics import TopicView as TopicView
 
+HISTORY_ENTRIES_MAX = 64
+"""Elections and set changes kept per group: enough for a bad day, bounds the snapshot."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:

@@ -16,8 +16,9 @@ from paceline.wire.calls.request import (
     U32_MAX,
     Number,
     matching,
-    refused,
+    read_struct,
     snake_case,
+    tag_of,
     without_nulls,
 )
 from paceline.wire.fields import ADDRESS_PATTERN, I64_MAX
@@ -63,9 +64,7 @@ class Command(
     @classmethod
     def kind_name(cls) -> str:
         """As on the wire."""
-        name = cls.__struct_config__.tag
-        assert isinstance(name, str)
-        return name
+        return tag_of(cls)
 
     @property
     def kind(self) -> str:
@@ -85,10 +84,7 @@ class Command(
         given = without_nulls(cls, document)
         if "members" in given:
             given["members"] = _read_members(given["members"])
-        try:
-            command = msgspec.convert(given, cls)
-        except msgspec.ValidationError as error:
-            raise refused("command", str(error), type_=cls) from error
+        command = read_struct(cls, given, name="command")
         command.check()
         return command
 

@@ -10,6 +10,7 @@ from msgspec import Meta
 from paceline.types import ConsumerGroupName, TopicName
 from paceline.wire.calls.request import matching
 from paceline.wire.commands import Command
+from paceline.wire.static_topics import LOGICAL_QUEUES_MAX
 from paceline.wire.topics import MIXED, MessageType
 
 TOPIC_PATTERN = r"[A-Za-z0-9_.%|-]{1,255}"
@@ -17,10 +18,14 @@ TOPIC_PATTERN = r"[A-Za-z0-9_.%|-]{1,255}"
 CONSUMER_GROUP_PATTERN = r"[A-Za-z0-9_.-]{1,127}"
 QUEUES_MAX = 4096
 """Queues of a topic in one group; a queue id is u16, and each costs an index on every replica."""
+GROUPS_MAX = 1024
+"""Broker groups that one request or command names."""
 
 Topic = Annotated[TopicName, matching(TOPIC_PATTERN)]
 ConsumerGroup = Annotated[ConsumerGroupName, matching(CONSUMER_GROUP_PATTERN)]
 QueueCount = Annotated[int, Meta(ge=1, le=QUEUES_MAX)]
+QueueCountLeft = Annotated[int, Meta(ge=0, le=QUEUES_MAX)]
+LogicalQueueCount = Annotated[int, Meta(ge=1, le=LOGICAL_QUEUES_MAX)]
 
 
 class EnsureTopic(Command, frozen=True, kw_only=True):

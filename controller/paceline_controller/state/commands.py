@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from paceline.errors import BadRequestError
 from paceline.types import ControllerId, ReplicaId
-from paceline.wire.calls.request import Number, matching, refused
+from paceline.wire.calls.request import Number, matching, read_struct
 from paceline.wire.cluster import GroupSettings
 from paceline.wire.commands import (
     MEMBERS_MAX,
@@ -87,10 +87,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> "Envelope":
         """BadRequestError."""
-        try:
-            envelope = msgspec.convert(document, cls)
-        except msgspec.ValidationError as error:
-            raise refused("command", str(error), type_=cls) from error
+        envelope = read_struct(cls, document, name="command")
         if not envelope.at <= envelope.deadline <= envelope.at + DEADLINE_MS_MAX:
             raise wrong("deadline", f"within {DEADLINE_MS_MAX} ms after at")
         return envelope

@@ -31,8 +31,6 @@ from paceline.wire.topics import NORMAL, PERM_BOTH
 
 SNAPSHOT_VERSION = 2
 """2: topics have read and write queues, permissions, a message type; consumer groups."""
-HISTORY_ENTRIES_MAX = 64
-"""Elections and set changes kept per group: enough for a bad day, bounds the snapshot."""
 MEMBERS_AFTER_SUSPICION_MIN = 2
 """Suspicion alone leaves no set of one: each of two may have cut what the other has (R23)."""
 RESULTS_MAX = 16

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from paceline_controller.state.model import HISTORY_ENTRIES_MAX, Group
+from paceline.wire.cluster import HISTORY_ENTRIES_MAX
+from paceline_controller.state.model import Group
 
 
 class RefusedError(Exception):

@@ -14,20 +14,20 @@ from paceline.wire.calls.request import U32_MAX, Number
 from paceline.wire.commands import Command, Group
 from paceline.wire.consumer_groups import ConsumerGroupSettings, SettingsChanges
 from paceline.wire.static_topics import LOGICAL_QUEUES_MAX
-from paceline.wire.topic_commands import QUEUES_MAX, ConsumerGroup, QueueCount, Topic
+from paceline.wire.topic_commands import (
+    GROUPS_MAX,
+    ConsumerGroup,
+    LogicalQueueCount,
+    QueueCount,
+    QueueCountLeft,
+    Topic,
+)
 from paceline.wire.topics import NORMAL, PERM_BOTH, Attributes, MessageType, Perm
 
-GROUPS_MAX = 1024
-"""Broker groups that one command names."""
-Queues: TypeAlias = Annotated[
-    Mapping[GroupName, QueueCount], Meta(min_length=1, max_length=GROUPS_MAX)
-]
+_InGroups = Meta(min_length=1, max_length=GROUPS_MAX)
+Queues: TypeAlias = Annotated[Mapping[GroupName, QueueCount], _InGroups]
 """Numbers of queues of broker groups."""
-QueuesLeft: TypeAlias = Annotated[
-    Mapping[GroupName, Annotated[int, Meta(ge=0, le=QUEUES_MAX)]],
-    Meta(min_length=1, max_length=GROUPS_MAX),
-]
-LogicalQueues: TypeAlias = Annotated[int, Meta(ge=1, le=LOGICAL_QUEUES_MAX)]
+QueuesLeft: TypeAlias = Annotated[Mapping[GroupName, QueueCountLeft], _InGroups]
 Groups: TypeAlias = Annotated[tuple[Group, ...], Meta(max_length=GROUPS_MAX)]
 
 
@@ -51,7 +51,7 @@ class CreateStaticTopic(Command, frozen=True, kw_only=True):
     """A topic of logical queues, spread over broker groups in turn."""
 
     topic: Topic
-    logical_queues: LogicalQueues
+    logical_queues: LogicalQueueCount
     groups: Groups
     """Empty: all that are registered, by name. None is there twice."""
     perm: Perm = PERM_BOTH
@@ -67,7 +67,7 @@ class GrowStaticTopic(Command, frozen=True, kw_only=True):
 
     topic: Topic
     topic_id: Annotated[TopicId, Meta(ge=1, le=U32_MAX)]
-    logical_queues: LogicalQueues
+    logical_queues: LogicalQueueCount
     """In all; as many as there are changes nothing."""
     groups: Groups
 

@@ -48,6 +48,7 @@ def snake_case(name: str) -> str:
 
 AnswerT = TypeVar("AnswerT")
 RequestT = TypeVar("RequestT", bound="Request[Any]")
+StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
 class Route(NamedTuple):
@@ -70,10 +71,7 @@ class Row(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     @classmethod
     def read(cls, document: object, *, name: str) -> Self:
         """From outside. BadRequestError names the field of what is called `name`."""
-        try:
-            return msgspec.convert(document, cls)
-        except msgspec.ValidationError as error:
-            raise refused(name, str(error), type_=cls) from error
+        return read_struct(cls, document, name=name)
 
 
 class Answer(msgspec.Struct):
@@ -100,9 +98,7 @@ class Request(
     @classmethod
     def call_name(cls) -> str:
         """As on the wire."""
-        name = cls.__struct_config__.tag
-        assert isinstance(name, str)
-        return name
+        return tag_of(cls)
 
     @classmethod
     def answer_type(cls) -> Any:
@@ -115,11 +111,22 @@ def read_request(type_: type[RequestT], document: Mapping[str, Any]) -> RequestT
     """The request that a JSON object is. BadRequestError names the field."""
     given = without_nulls(type_, document)
     given.setdefault(CALLED, type_.call_name())
+    return read_struct(type_, given, name=type_.call_name())
+
+
+def read_struct(type_: type[StructT], document: object, *, name: str) -> StructT:
+    """The struct that a JSON object is. BadRequestError names the field, and `name` the object."""
     try:
-        found: RequestT = msgspec.convert(given, type_)
-        return found
+        return msgspec.convert(document, type_)
     except msgspec.ValidationError as error:
-        raise refused(type_.call_name(), str(error), type_=type_) from error
+        raise refused(name, str(error), type_=type_) from error
+
+
+def tag_of(type_: type[msgspec.Struct]) -> str:
+    """The name of a request or command on the wire."""
+    tag = type_.__struct_config__.tag
+    assert isinstance(tag, str)
+    return tag
 
 
 def without_nulls(type_: type[msgspec.Struct], document: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,11 +185,11 @@ def names_in_path(path: str) -> list[str]:
 
 def query_fields(type_: type[Request[Any]], route: Route) -> list[str]:
     """The fields that can be query parameters: not in the path, and a text can stand for them."""
+    rest = body_fields(type_, route)
     return [
         field.encode_name
         for field in msgspec.structs.fields(type_)
-        if field.encode_name in body_fields(type_, route)
-        and _is_scalar(msgspec.inspect.type_info(field.type))
+        if field.encode_name in rest and _is_scalar(msgspec.inspect.type_info(field.type))
     ]
 
 

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from paceline.wire.calls.request import Answer, Request, Route
+from paceline.wire.cluster import HISTORY_ENTRIES_MAX
 from paceline.wire.commands import MEMBERS_MAX, Token
 from paceline.wire.controller_calls.base import (
     EpochNumber,
@@ -14,9 +15,6 @@ from paceline.wire.controller_calls.base import (
     ReplicaNumber,
     Written,
 )
-
-HISTORY_ENTRIES_MAX = 64
-"""Of one broker group; older entries are dropped."""
 
 _Copies = Annotated[int, Meta(ge=1, le=MEMBERS_MAX)]
 

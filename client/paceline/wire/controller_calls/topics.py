@@ -7,24 +7,19 @@ from msgspec import UNSET, Meta, UnsetType
 from paceline.wire.calls.request import U32_MAX, Answer, Request, Route
 from paceline.wire.controller_calls.base import GroupId, Read, Written
 from paceline.wire.static_topics import LOGICAL_QUEUES_MAX
-from paceline.wire.topic_commands import QUEUES_MAX
+from paceline.wire.topic_commands import (
+    GROUPS_MAX,
+    LogicalQueueCount,
+    QueueCount,
+    QueueCountLeft,
+)
 from paceline.wire.topics import NORMAL, PERM_BOTH, Attributes, MessageType, Perm
 
-GROUPS_MAX = 1024
-"""Broker groups that one request names."""
-
-_Count = Annotated[int, Meta(ge=1, le=QUEUES_MAX)]
-Queues: TypeAlias = _Count | Annotated[dict[str, _Count], Meta(min_length=1, max_length=GROUPS_MAX)]
+_InGroups = Meta(min_length=1, max_length=GROUPS_MAX)
+Queues: TypeAlias = QueueCount | Annotated[dict[str, QueueCount], _InGroups]
 """A number for every broker group (as RocketMQ counts), or a table of broker groups."""
-QueuesLeft: TypeAlias = (
-    _Count
-    | Annotated[
-        dict[str, Annotated[int, Meta(ge=0, le=QUEUES_MAX)]],
-        Meta(min_length=1, max_length=GROUPS_MAX),
-    ]
-)
+QueuesLeft: TypeAlias = QueueCount | Annotated[dict[str, QueueCountLeft], _InGroups]
 """The same; a broker group may be left with none."""
-LogicalQueues: TypeAlias = Annotated[int, Meta(ge=1, le=LOGICAL_QUEUES_MAX)]
 GroupNames: TypeAlias = Annotated[list[GroupId], Meta(max_length=GROUPS_MAX)]
 
 
@@ -100,7 +95,7 @@ class CreateTopic(Request[WrittenTopic], kw_only=True):
     queues: Queues | None = None
     """Queues to write to, 8 if left out; without `read_queues` also to read from."""
     read_queues: Queues | None = None
-    logical_queues: LogicalQueues | None = None
+    logical_queues: LogicalQueueCount | None = None
     """Makes a static topic of so many queues in all; then no other number is given."""
     groups: GroupNames | None = None
     """Of a static topic: the broker groups that it is spread over; default: all."""
@@ -120,7 +115,7 @@ class AlterTopic(Request[WrittenTopic], kw_only=True):
     """Both numbers that follow."""
     read_queues: QueuesLeft | None = None
     write_queues: QueuesLeft | None = None
-    logical_queues: LogicalQueues | None = None
+    logical_queues: LogicalQueueCount | None = None
     """Alone, or with `groups`: more logical queues for a static topic."""
     groups: GroupNames | None = None
     perm: Perm | None = None

@@ -8,9 +8,8 @@ from tests.support.controller.builders import G1, Driver, a_group, reason
 from tests.support.controller.registration import a_pair, restarted
 
 from paceline.types import GroupName, Incarnation, ReplicaId, TopicName
-from paceline.wire.cluster import GroupSettings
+from paceline.wire.cluster import HISTORY_ENTRIES_MAX, GroupSettings
 from paceline_controller.state.commands import CreateTopic, SetGroupSettings, SetWritePermission
-from paceline_controller.state.model import HISTORY_ENTRIES_MAX
 
 
 def untouched(driver: Driver) -> tuple[object, ...]:
