@@ -8,28 +8,10 @@ from functools import cache
 from typing import Any
 
 from paceline.http_api.openapi import Resource, openapi_document, schema_of
-from paceline.wire.calls.request import Answer
+from paceline.wire.calls.request import Envelope
 from paceline.wire.calls.table import CALLS
 
 _BATCH = "application/vnd.paceline.batch"
-
-
-class BrokerName(Answer):
-    """Which broker answered."""
-
-    group: str
-    replica_id: int | None
-
-
-class Envelope(Answer, kw_only=True):
-    """What every answer of a call carries. `acting` and `maybe_stale` are there, and true, if an
-    acting master answered (R36)."""
-
-    epoch: int
-    broker: BrokerName
-    confirm: int
-    acting: bool = False
-    maybe_stale: bool = False
 
 
 _OTHERS = (

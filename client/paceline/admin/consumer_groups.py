@@ -6,6 +6,8 @@ Offsets belong to the broker group that has the queue: its master is asked, and 
 from collections.abc import Mapping
 from typing import Any, Literal, cast
 
+from msgspec.structs import replace
+
 from paceline.admin.requests import AdminRequests
 from paceline.consumer.group.membership import coordinating_group
 from paceline.consumer.queues.segments import not_begun
@@ -118,13 +120,13 @@ class ConsumerGroups:
         GroupNotFoundError as of a reset.
         """
         view = await self._requests.view()
-        document = wire.Lag(group=check_name(consumer_group, "group")).to_json()
-        answers = await self._requests.of_masters(dict.fromkeys(view.groups, document))
+        request = wire.Lag(group=check_name(consumer_group, "group"))
+        answers = await self._requests.of_masters(dict.fromkeys(view.groups, request))
         if not any(answer["queues"] for answer in answers.values()):
             await self._check_known(consumer_group)
         ahead = _segments_ahead(view, answers)
         answers |= await self._requests.of_masters(
-            {group: {**document, "queues": queues} for group, queues in ahead.items()}
+            {group: replace(request, queues=queues) for group, queues in ahead.items()}
         )
         numbers = {
             (topic.topic_id, *where): {"logical_queue": place.logical_queue}
@@ -151,8 +153,8 @@ class ConsumerGroups:
         """As `members`, and nothing of a group that nobody knows."""
         view = await self._requests.view()
         coordinator = coordinating_group(check_name(consumer_group, "group"), view.groups)
-        document = group_calls.Members(group=consumer_group).to_json()
-        return await self._requests.of_master(coordinator, document)
+        request = group_calls.Members(group=consumer_group)
+        return await self._requests.of_master(coordinator, request)
 
     async def _check_known(self, consumer_group: str) -> None:
         """GroupNotFoundError unless somebody knows the group: it is on record, or has committed
@@ -160,8 +162,8 @@ class ConsumerGroups:
         view = await self._requests.view()
         if ConsumerGroupName(consumer_group) in view.consumer_groups:
             return
-        document = wire.Offsets(group=consumer_group).to_json()
-        answers = await self._requests.of_masters(dict.fromkeys(view.groups, document))
+        request = wire.Offsets(group=consumer_group)
+        answers = await self._requests.of_masters(dict.fromkeys(view.groups, request))
         if any(answer["offsets"] for answer in answers.values()):
             return
         if (await self.members_of(consumer_group))["members"]:
@@ -184,11 +186,10 @@ class ConsumerGroups:
                 " first, last or a time",
                 field="offset",
             )
-        document = request.to_json()
         rows: list[Row] = []
         for step in _steps(view):
             answers = await self._requests.of_masters(
-                {group: {**document, **queues} for group, queues in step.items()}
+                {group: replace(request, queues=queues) for group, queues in step.items()}
             )
             rows += [
                 {"topic": topic, "group": group, **row}
@@ -202,33 +203,34 @@ class ConsumerGroups:
 
 def _segments_ahead(
     view: ClusterView, answers: Mapping[GroupName, Row]
-) -> dict[GroupName, list[Row]]:
+) -> dict[GroupName, list[wire.SegmentOf]]:
     """The queues to ask for as well, by broker group: segments that come after those in `answers`,
     where a consumer group has committed."""
     begun: dict[int, set[tuple[GroupName, QueueId]]] = {}
     for group, answer in answers.items():
         for row in answer["queues"]:
             begun.setdefault(row["topic_id"], set()).add((group, row["queue"]))
-    found: dict[GroupName, list[Row]] = {}
+    found: dict[GroupName, list[wire.SegmentOf]] = {}
     for topic in view.topics.values():
         for group, queue in not_begun(topic.logical_queues, begun.get(topic.topic_id, ())):
             if group in answers:
-                row = {"topic_id": topic.topic_id, "queue": queue}
+                row = wire.SegmentOf(topic_id=topic.topic_id, queue=queue)
                 found.setdefault(group, []).append(row)
     return found
 
 
-def _steps(topic: TopicView) -> list[dict[GroupName, Row]]:
-    """Which queues are moved, one step after another: all at once; of a static topic segment after
-    segment, so that a member that sees its own moved finds those before it moved as well."""
+def _steps(topic: TopicView) -> list[dict[GroupName, list[int] | None]]:
+    """Which queues are moved (None: all), one step after another: all at once; of a static topic
+    segment after segment, so that a member that sees its own moved finds those before it moved as
+    well."""
     if not topic.is_static:
-        return [{group: {} for group in sorted(topic.queues) if topic.queues[group]}]
+        return [{group: None for group in sorted(topic.queues) if topic.queues[group]}]
     deepest = max(len(queue.segments) for queue in topic.logical_queues)
-    steps: list[dict[GroupName, Row]] = []
+    steps: list[dict[GroupName, list[int] | None]] = []
     for number in range(deepest):
         queues: dict[GroupName, list[int]] = {}
         for logical in topic.logical_queues:
             for segment in logical.segments[number : number + 1]:
                 queues.setdefault(segment.group, []).append(segment.queue)
-        steps.append({group: {"queues": sorted(found)} for group, found in queues.items()})
+        steps.append({group: sorted(found) for group, found in queues.items()})
     return steps

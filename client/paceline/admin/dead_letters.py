@@ -6,7 +6,7 @@ moves it to the end, and retention deletes the messages when their time has come
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 from paceline.admin.requests import AdminRequests
 from paceline.consumer.pull import PullConsumer
@@ -152,13 +152,13 @@ class DeadLetters:
                             for letter in part
                         ],
                     )
-                    answer = await links.call(
+                    answer, _ = await links.call(
                         GroupName(name),
-                        request.to_json(),
+                        request,
                         timeout_ms=self._requests.timeout_ms,
                         attempt_ms=5_000,
                     )
-                    resent += _resent(part, answer["messages"])
+                    resent += _resent(part, answer.messages)
         finally:
             await links.close()
         return resent
@@ -208,8 +208,8 @@ async def _left(
     return left
 
 
-def _resent(letters: Sequence[DeadLetter], rows: Sequence[dict[str, Any]]) -> list[Resent]:
+def _resent(letters: Sequence[DeadLetter], rows: Sequence[wire.ResentRow]) -> list[Resent]:
     return [
-        Resent(letter, row["code"], row["topic"], row["message_id"], row["duplicate"])
+        Resent(letter, row.code, row.topic, row.message_id, row.duplicate)
         for letter, row in zip(letters, rows, strict=True)
     ]

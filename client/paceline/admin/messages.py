@@ -34,7 +34,7 @@ class Messages:
     async def get(self, message_id: str) -> Row:
         """The message of an offset message id. MessageNotFoundError, BadRequestError."""
         group = GroupName(parse_offset_id(message_id).group)
-        answer = await self._requests.of_master(group, wire.Message(id=message_id).to_json())
+        answer = await self._requests.of_master(group, wire.Message(id=message_id))
         found: Row = answer["message"]
         return found
 
@@ -62,7 +62,7 @@ class Messages:
         for group in sorted(view.queues):
             request.after = None
             while True:
-                answer = await self._requests.of_master(group, request.to_json())
+                answer = await self._requests.of_master(group, request)
                 for row in answer["messages"]:
                     yield row
                 request.after = answer["after"]
@@ -79,7 +79,7 @@ class Messages:
         request = wire.Track(
             topic=message["topic"], queue=message["queue"], offset=message["offset"]
         )
-        answer = await self._requests.of_master(GroupName(message["group"]), request.to_json())
+        answer = await self._requests.of_master(GroupName(message["group"]), request)
         rows: list[Row] = []
         for known in answer["groups"]:
             members = (await self._groups.members_of(known["group"]))["members"]

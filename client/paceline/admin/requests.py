@@ -67,17 +67,17 @@ class AdminRequests:
             lambda view: view.version >= version, timeout_ms=self.timeout_ms
         )
 
-    async def of_master(self, group: GroupName, document: Row) -> Row:
+    async def of_master(self, group: GroupName, request: Request[Any]) -> Row:
         """The answer of the master of a broker group; the call may safely be carried out twice."""
         await self.find_cluster()
         masters = MasterRequests(self.cluster, timeout_ms=self.timeout_ms)
-        answer, _ = await masters.ask(group, "POST", "/v1/call", document)
+        answer, _ = await masters.ask(group, "POST", "/v1/call", request.to_json())
         return answer
 
-    async def of_masters(self, documents: Mapping[GroupName, Row]) -> dict[GroupName, Row]:
+    async def of_masters(self, requests: Mapping[GroupName, Request[Any]]) -> dict[GroupName, Row]:
         """Each broker group is asked its own."""
-        names = sorted(documents)
-        answers = await asyncio.gather(*(self.of_master(name, documents[name]) for name in names))
+        names = sorted(requests)
+        answers = await asyncio.gather(*(self.of_master(name, requests[name]) for name in names))
         return dict(zip(names, answers, strict=True))
 
     async def ask(self, address: str, path: str) -> dict[str, Any] | None:

@@ -1,11 +1,14 @@
 """`paceline delay list|stats`: which delayed messages wait for their time."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
 from paceline.cli.output import echo_json, echo_table, utc_ms
+
+if TYPE_CHECKING:
+    from paceline.wire.calls.messages import Delayed
 
 _TIMEOUT_MS = 5_000
 _LISTED_MAX = 1000
@@ -29,10 +32,12 @@ def command() -> None:
 @cluster_options
 def list_messages(topic: str | None, count_max: int, connect: Connect, as_json: bool) -> None:
     """Show the messages that are due next, of TOPIC or of all."""
+    from paceline.wire.calls.request import to_json
+
     rows = [
         {"group": group, **message}
         for group, answer in run_async(_ask(connect, topic, count_max)).items()
-        for message in answer["messages"]
+        for message in to_json(answer.messages)
     ]
     rows.sort(key=lambda row: row["due_unix_ms"])
     if as_json:
@@ -61,27 +66,29 @@ def list_messages(topic: str | None, count_max: int, connect: Connect, as_json: 
 @cluster_options
 def stats(topic: str | None, connect: Connect, as_json: bool) -> None:
     """Show how many messages wait, by broker group and topic, and when the next one is due."""
+    from paceline.wire.calls.request import to_json
+
     answers = run_async(_ask(connect, topic, 0))
     if as_json:
         for group, answer in answers.items():
             echo_json(
                 {
                     "group": group,
-                    "pending": answer["pending"],
-                    "topics": answer["topics"],
-                    "next_due_unix_ms": answer["next_due_unix_ms"],
+                    "pending": answer.pending,
+                    "topics": to_json(answer.topics),
+                    "next_due_unix_ms": answer.next_due_unix_ms,
                 }
             )
         return
     for group, answer in answers.items():
-        next_due = answer["next_due_unix_ms"]
+        next_due = answer.next_due_unix_ms
         when = "" if next_due is None else f", the next one is due at {utc_ms(next_due)} UTC"
-        click.echo(f"group {group}: {answer['pending']:,} wait{when}")
-        for row in answer["topics"]:
-            click.echo(f"  {row['topic'] or row['topic_id']}: {row['pending']:,}")
+        click.echo(f"group {group}: {answer.pending:,} wait{when}")
+        for row in answer.topics:
+            click.echo(f"  {row.topic or row.topic_id}: {row.pending:,}")
 
 
-async def _ask(connect: Connect, topic: str | None, count_max: int) -> dict[str, dict[str, Any]]:
+async def _ask(connect: Connect, topic: str | None, count_max: int) -> "dict[str, Delayed]":
     """The answer of each broker group's master."""
     from paceline.net.group_links import GroupLinks
     from paceline.wire.calls.messages import Delays
@@ -95,7 +102,7 @@ async def _ask(connect: Connect, topic: str | None, count_max: int) -> dict[str,
         links = GroupLinks(cluster)
         try:
             return {
-                group: await links.call(group, request.to_json(), timeout_ms=_TIMEOUT_MS)
+                group: (await links.call(group, request, timeout_ms=_TIMEOUT_MS)).answer
                 for group in sorted(view.groups)
             }
         finally:

@@ -104,10 +104,10 @@ async def _list(connect: Connect, topic: str | None, limit: int) -> dict[str, di
     async with open_cluster(connect) as cluster:
         assert cluster.view is not None
         links = GroupLinks(cluster)
-        document = Transactions(limit=limit, topic=topic).to_json()
+        request = Transactions(limit=limit, topic=topic)
         try:
             return {
-                str(group): await links.call(group, document, timeout_ms=CALL_TIMEOUT_MS)
+                str(group): (await links.call(group, request, timeout_ms=CALL_TIMEOUT_MS)).answer
                 for group in cluster.view.groups
             }
         finally:
@@ -125,8 +125,8 @@ async def _show(connect: Connect, transaction_id: str) -> dict[str, Any]:
     async with open_cluster(connect) as cluster:
         links = GroupLinks(cluster)
         try:
-            document = Transaction(id=transaction_id).to_json()
-            return await links.call(group, document, timeout_ms=CALL_TIMEOUT_MS)
+            request = Transaction(id=transaction_id)
+            return (await links.call(group, request, timeout_ms=CALL_TIMEOUT_MS)).answer
         finally:
             await links.close()
 

@@ -198,11 +198,12 @@ class LitePullConsumer(Client):
     async def offset_for_timestamp(self, queue: QueueName, unix_ms: int) -> QueueOffset:
         """The offset of the first message stored at or after a moment, else the queue's end."""
         row = QueueOf(topic=queue.topic, queue=queue.queue)
-        document = Times(unix_ms=unix_ms, queues=[row]).to_json()
-        answer = await self._links.call(
-            queue.group, document, timeout_ms=self._settings.close_timeout_ms
+        request = Times(unix_ms=unix_ms, queues=[row])
+        answer, _ = await self._links.call(
+            queue.group, request, timeout_ms=self._settings.close_timeout_ms
         )
-        return QueueOffset(answer["queues"][0]["offset"])
+        [found] = answer.queues
+        return QueueOffset(found.offset)
 
     def pause(self, queues: Collection[QueueName] | None = None) -> None:
         """Return and fetch nothing more of these queues (None = all) until `resume`."""

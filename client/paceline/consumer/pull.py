@@ -33,7 +33,7 @@ from paceline.queues import QueueKey, QueueName, queues_of
 from paceline.records.header import BATCH_BYTES_MAX, Kind
 from paceline.types import GroupName, QueueOffset, TopicName
 from paceline.wire.calls import offsets as wire
-from paceline.wire.calls.request import Request
+from paceline.wire.calls.request import AnswerT, Reply, Request, to_json
 from paceline.wire.stream import FetchPart
 
 FIRST = "first"
@@ -110,10 +110,10 @@ class PullConsumer(ReadingConsumer):
         found: dict[QueueName, QueueRange] = {}
         for group, names in _by_group(queues).items():
             rows = [wire.QueueOf(topic=name.topic, queue=name.queue) for name in names]
-            answer = await self._call(group, wire.Ends(queues=rows))
-            for name, row in zip(names, answer["queues"], strict=True):
-                is_stale = bool(answer.get("maybe_stale"))
-                found[name] = QueueRange(row["start"], row["end"], is_stale)
+            answer, envelope = await self._call(group, wire.Ends(queues=rows))
+            for name, row in zip(names, answer.queues, strict=True):
+                start, end = QueueOffset(row.start), QueueOffset(row.end)
+                found[name] = QueueRange(start, end, envelope.acting)
         return found
 
     async def assign(
@@ -245,11 +245,12 @@ class PullConsumer(ReadingConsumer):
         found = CommittedOffsets()
         for group, names in _by_group(queues).items():
             rows = [wire.QueueOf(topic=name.topic, queue=name.queue) for name in names]
-            answer = await self._call(group, wire.Offsets(group=consumer_group, queues=rows))
-            if answer.get("maybe_stale"):
+            request = wire.Offsets(group=consumer_group, queues=rows)
+            answer, envelope = await self._call(group, request)
+            if envelope.acting:
                 found.stale_groups |= {group}
-            for name, row in zip(names, answer["offsets"], strict=True):
-                found[name] = row["offset"]
+            for name, row in zip(names, answer.offsets, strict=True):
+                found[name] = None if row.offset is None else QueueOffset(row.offset)
         return found
 
     async def commit(
@@ -274,14 +275,14 @@ class PullConsumer(ReadingConsumer):
                 for name in names
             ]
             request = wire.Commit(group=consumer_group, offsets=rows, reset=reset)
-            answer = await self._call(group, request)
-            if answer.get("acting"):
+            answer, envelope = await self._call(group, request)
+            if envelope.acting:
                 provisional.add(group)
-            refused = [row for row in answer["offsets"] if row["code"] is not None]
+            refused = [row for row in answer.offsets if row.code is not None]
             if refused:
                 raise ConflictError(
-                    f"{len(refused)} of {len(names)} offsets were refused: {refused[0]['code']}",
-                    offsets=refused,
+                    f"{len(refused)} of {len(names)} offsets were refused: {refused[0].code}",
+                    offsets=to_json(refused),
                 )
         return frozenset(provisional)
 
@@ -459,9 +460,9 @@ class PullConsumer(ReadingConsumer):
             if (topic := self._cluster.topic(name.topic)) is not None
         ]
 
-    async def _call(self, group: GroupName, request: Request[Any]) -> dict[str, Any]:
+    async def _call(self, group: GroupName, request: Request[AnswerT]) -> Reply[AnswerT]:
         timeout_ms = self._settings.call_timeout_ms
-        return await self._links.call(group, request.to_json(), timeout_ms=timeout_ms)
+        return await self._links.call(group, request, timeout_ms=timeout_ms)
 
 
 def _by_group(queues: Iterable[QueueName]) -> dict[GroupName, list[QueueName]]:

@@ -23,6 +23,7 @@ from paceline.consumer.settings.simple import WAIT_MS_MAX, SimpleSettings
 from paceline.errors import (
     ConfigError,
     DeadlineError,
+    OutcomeUnknownError,
     PacelineError,
     QueueNotFoundError,
     TopicNotFoundError,
@@ -238,9 +239,9 @@ class SimpleConsumer(Client):
                 wait_ms = min(WAIT_MS_MAX, max(0, int((deadline - loop.time()) * 1000)))
                 asked_at = loop.time()
                 request.wait_ms = wait_ms
-                answer = await connection.call(request.to_json(), timeout_ms=wait_ms + _SILENCE_MS)
-                link.saw_epoch(answer["epoch"])
-                if answer["messages"]:
+                answer, envelope = await connection.call(request, timeout_ms=wait_ms + _SILENCE_MS)
+                link.saw_epoch(envelope.epoch)
+                if answer.messages:
                     asking.good_until = asked_at + request.invisible_ms / 2000
                     return await self._read(group, answer, asking.good_until)
             except (TopicNotFoundError, QueueNotFoundError, *PASSING) as error:
@@ -251,15 +252,15 @@ class SimpleConsumer(Client):
         return []
 
     async def _read(
-        self, group: GroupName, answer: dict[str, Any], good_until: float
+        self, group: GroupName, answer: wire.Received, good_until: float
     ) -> list[PoppedMessage]:
         """The messages that a broker has given, each with its receipt."""
-        rows = answer["messages"]
+        rows = answer.messages
         loop = asyncio.get_running_loop()
         timeout_ms = int(max(1_000, (good_until - loop.time()) * 1000))
         ranges = [Range(*row[:4]) for row in rows]
         read = await self._reader.read(group, ranges, timeout_ms=timeout_ms)
-        position, until = answer["position"], answer["invisible_until_unix_ms"]
+        position, until = answer.position, answer.invisible_until_unix_ms
         found: list[PoppedMessage] = []
         for (topic_id, queue_id, _, _, attempt), messages in zip(rows, read, strict=True):
             for message in messages:
@@ -315,11 +316,11 @@ class SimpleConsumer(Client):
 
     def _end_waiting(self, groups: Iterable[GroupName]) -> None:
         """Tell brokers that a receive has ended, so that they give messages to others."""
-        document = wire.EndReceive(group=self.group, client_id=self.client_id).to_json()
+        request = wire.EndReceive(group=self.group, client_id=self.client_id)
         for group in groups:
             connection = self._links.link(group).connection
             if connection is not None:
-                self._spawn(connection.call(document, timeout_ms=_SILENCE_MS))
+                self._spawn(connection.call(request, timeout_ms=_SILENCE_MS))
 
     def _give_back(self, messages: list[PoppedMessage]) -> None:
         """Let others be given what nobody has looked at, at once."""
@@ -395,13 +396,15 @@ class SimpleConsumer(Client):
         group = parse_handle(handle, self.group).broker_group
         handle = await self._renewing.release(handle)
         [row] = await self._change(group, [handle], invisible_ms)
-        if row["code"] is not None:
-            raise refusal(row["code"])
-        return row["handle"], row["invisible_until_unix_ms"]
+        if row.code is not None:
+            raise refusal(row.code)
+        if row.handle is None or row.invisible_until_unix_ms is None:
+            raise OutcomeUnknownError("the broker's answer has no new handle")
+        return row.handle, row.invisible_until_unix_ms
 
     async def _change(
         self, group: str, handles: list[str], invisible_ms: int, *, is_unseen: bool = False
-    ) -> list[dict[str, Any]]:
+    ) -> list[wire.ReceiptRow]:
         request = wire.Invisible(
             group=self.group, handles=handles, invisible_ms=invisible_ms, unseen=is_unseen
         )

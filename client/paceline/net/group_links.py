@@ -4,7 +4,6 @@ The link of a group without a master leads to its acting one, if it has one (R36
 """
 
 import asyncio
-from typing import Any
 
 from paceline.errors import (
     DeadlineError,
@@ -28,6 +27,7 @@ from paceline.net.introduction import Who
 from paceline.net.master_link import MasterLink
 from paceline.platform.runtime import pause
 from paceline.types import GroupName
+from paceline.wire.calls.request import AnswerT, Reply, Request
 
 PASSING = (
     DeadlineError,
@@ -73,11 +73,11 @@ class GroupLinks:
     async def call(
         self,
         group: GroupName,
-        document: dict[str, Any],
+        request: Request[AnswerT],
         *,
         timeout_ms: int,
         attempt_ms: int | None = None,
-    ) -> dict[str, Any]:
+    ) -> Reply[AnswerT]:
         """Carry out a call that may be repeated, at whoever is master of `group`.
 
         Only for calls that change nothing more when they happen twice. Raises what cannot pass, or
@@ -92,15 +92,15 @@ class GroupLinks:
         while (left_ms := (deadline - loop.time()) * 1000) > 0:
             try:
                 connection = await link.wait_up(timeout_ms=left_ms)
-                answer = await connection.call(
-                    document, timeout_ms=max(1, int(min(left_ms, attempt_ms or left_ms)))
+                reply = await connection.call(
+                    request, timeout_ms=max(1, int(min(left_ms, attempt_ms or left_ms)))
                 )
-                epoch = answer.get("epoch")
-                if isinstance(epoch, int) and not link.saw_epoch(epoch):
+                epoch = reply.envelope.epoch
+                if not link.saw_epoch(epoch):
                     raise OutcomeUnknownError(
                         f"an answer of epoch {epoch}, group {group} is at {link.epoch_seen}"
                     )
-                return answer
+                return reply
             except (TopicNotFoundError, QueueNotFoundError) as error:
                 # A broker may be behind the view that we have, for a moment.
                 last = error
@@ -112,5 +112,5 @@ class GroupLinks:
                 await pause(min(backoff.next_ms(), max(0, left_ms)))
         why = "" if last is None else f": {last.message}"
         raise DeadlineError(
-            f"{document.get('call')} at group {group} did not succeed within {timeout_ms} ms{why}"
+            f"{request.call_name()} at group {group} did not succeed within {timeout_ms} ms{why}"
         ) from last

@@ -71,7 +71,7 @@ class Introducer:
             if now != told:
                 told = now
                 try:
-                    await connection.call(Client(**now).to_json(), timeout_ms=_TIMEOUT_MS)
+                    await connection.call(Client(**now), timeout_ms=_TIMEOUT_MS)
                 except PacelineError as error:
                     fields = {"address": connection.address, "error": error.message}
                     log.debug("client_not_told", extra=fields)

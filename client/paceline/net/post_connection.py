@@ -20,6 +20,7 @@ from paceline.net.http import BATCH_MEDIA_TYPE, HttpClient
 from paceline.net.stream_connection import OnAnswer, OnLost, pack_fetch
 from paceline.platform.runtime import spawn
 from paceline.types import TopicName
+from paceline.wire.calls.request import AnswerT, Reply, Request, read_reply
 from paceline.wire.stream import (
     PRODUCE_ANSWER,
     PRODUCE_FLAG_DUPLICATE,
@@ -122,11 +123,12 @@ class PostConnection:
         else:
             on_answer(context, STATUS_OK, memoryview(answer))
 
-    async def call(self, document: dict[str, Any], *, timeout_ms: int) -> dict[str, Any]:
+    async def call(self, request: Request[AnswerT], *, timeout_ms: int) -> Reply[AnswerT]:
         """As `StreamConnection.call`, by POST /v1/call."""
-        return await self._http.send(
-            "POST", self.address, "/v1/call", document, timeout_ms=timeout_ms
+        answer = await self._http.send(
+            "POST", self.address, "/v1/call", request.to_json(), timeout_ms=timeout_ms
         )
+        return read_reply(request, answer)
 
     async def _post(self, batch: bytes, on_answer: OnAnswer, on_lost: OnLost, context: Any) -> None:
         try:

@@ -22,6 +22,7 @@ from paceline.errors import (
 )
 from paceline.platform.address import parse_address
 from paceline.platform.ports import Buffer
+from paceline.wire.calls.request import AnswerT, Reply, Request, read_reply
 from paceline.wire.stream import (
     FETCH_ANSWER,
     FETCH_HEADER,
@@ -183,17 +184,20 @@ class StreamConnection(asyncio.BufferedProtocol):
         )
         self.flush()
 
-    async def call(self, document: dict[str, Any], *, timeout_ms: int) -> dict[str, Any]:
-        """A JSON call; `document["call"]` names it.
+    async def call(self, request: Request[AnswerT], *, timeout_ms: int) -> Reply[AnswerT]:
+        """One call.
 
         Raises the broker's error; PeerError if it was not sent; DeadlineError, and
-        OutcomeUnknownError when the connection is lost on the way: it may have been carried out.
+        OutcomeUnknownError when the connection is lost on the way, or the answer cannot be read: it
+        may have been carried out.
         """
-        answer = await self._exchange(Operation.CALL, orjson.dumps(document), timeout_ms)
-        result = orjson.loads(answer)
-        if not isinstance(result, dict):
-            raise PeerError(f"{self.address} answered a call with no JSON object")
-        return result
+        body = orjson.dumps(request.to_json())
+        answer = await self._exchange(Operation.CALL, body, timeout_ms)
+        try:
+            document = orjson.loads(answer)
+        except orjson.JSONDecodeError as error:
+            raise OutcomeUnknownError(f"{self.address} answered a call with no JSON") from error
+        return read_reply(request, document)
 
     async def _exchange(self, operation: Operation, body: bytes, timeout_ms: int) -> memoryview:
         if not self.is_open:

@@ -268,10 +268,9 @@ class Producer(Client):
         if self._calls is None:
             self._cluster.start()
             self._calls = GroupLinks(self._cluster)
-        document = Recall(topic=topic, handle=handle).to_json()
-        answer = await self._calls.call(group, document, timeout_ms=timeout_ms)
-        message_id: str = answer["message_id"]
-        return message_id
+        request = Recall(topic=topic, handle=handle)
+        answer, _ = await self._calls.call(group, request, timeout_ms=timeout_ms)
+        return answer.message_id
 
     # -- request and reply -----------------------------------------------------------------------
 

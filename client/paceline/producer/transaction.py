@@ -34,7 +34,7 @@ from paceline.producer.validation import is_delayed
 from paceline.records.header import Kind, parse_header
 from paceline.types import GroupName
 from paceline.wire import properties as names
-from paceline.wire.calls.messages import TransactionChecks
+from paceline.wire.calls.messages import CheckRow, TransactionChecks
 from paceline.wire.cluster import ClusterView
 from paceline.wire.message_ids import OffsetMessageId, make_handle, unique_key
 from paceline.wire.names import check_name
@@ -291,26 +291,26 @@ class TransactionProducer(Client):
 
     async def _poll(self, group: GroupName) -> None:
         """Wait for questions of one broker group, for ever."""
-        document = TransactionChecks(
+        request = TransactionChecks(
             group=self._group, client_id=self.client_id, wait_ms=CHECK_WAIT_MS
-        ).to_json()
+        )
         limit_ms = CHECK_WAIT_MS + _CHECK_SLACK_MS
         while True:
             try:
-                answer = await self._links.call(
-                    group, document, timeout_ms=limit_ms, attempt_ms=limit_ms
+                answer, _ = await self._links.call(
+                    group, request, timeout_ms=limit_ms, attempt_ms=limit_ms
                 )
             except PacelineError:
                 await pause(_RETRY_MS)
                 continue
-            for row in answer["checks"]:
+            for row in answer.checks:
                 while len(self._checking) >= _CHECKS_AT_ONCE:
                     await asyncio.wait(self._checking, return_when=asyncio.FIRST_COMPLETED)
                 task = spawn(self._answer(row), name="transaction-check")
                 self._checking.add(task)
                 task.add_done_callback(self._checking.discard)
 
-    async def _answer(self, row: dict[str, Any]) -> None:
+    async def _answer(self, row: CheckRow) -> None:
         half = _half_of(row)
         try:
             state = await self._state_of(half)
@@ -348,15 +348,15 @@ async def _decided(decide: Decide, half: HalfMessage) -> TransactionState:
     return state
 
 
-def _half_of(row: dict[str, Any]) -> HalfMessage:
-    body = row["body"].encode() if "body" in row else binascii.a2b_base64(row["body_base64"])
+def _half_of(row: CheckRow) -> HalfMessage:
+    is_text = row.body is not None
     return HalfMessage(
-        row["transaction_id"],
-        row["unique_key"],
-        row["topic"],
-        body,
-        row["key"],
-        row["tag"],
-        row["properties"],
-        checks=row["checks"],
+        row.transaction_id,
+        row.unique_key,
+        row.topic,
+        (row.body or "").encode() if is_text else binascii.a2b_base64(row.body_base64 or ""),
+        row.key,
+        row.tag,
+        row.properties,
+        checks=row.checks,
     )

@@ -8,14 +8,13 @@ the next one, so thousands a second take few calls.
 import asyncio
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
 
 from paceline.errors import BY_CODE, DeadlineError, OutcomeUnknownError, PacelineError, PeerError
 from paceline.net.backoff import Backoff
 from paceline.net.group_links import PASSING, GroupLinks
 from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.types import GroupName
-from paceline.wire.calls.messages import EndTransactions
+from paceline.wire.calls.messages import EndRow, EndTransactions
 from paceline.wire.message_ids import parse_handle
 
 CALLS_MAX = 2
@@ -141,16 +140,16 @@ class _Lane:
         if not ends:
             return []
         ends.sort(key=lambda end: not end.is_commit)  # stable; the order of the answer's rows
-        document = EndTransactions(
+        request = EndTransactions(
             commit=[end.transaction_id for end in ends if end.is_commit],
             rollback=[end.transaction_id for end in ends if not end.is_commit],
-        ).to_json()
+        )
         limit_ms = int((min(end.deadline for end in ends) - now) * 1000) + 1
         try:
-            answer = await self._links.call(
-                self._group, document, timeout_ms=limit_ms, attempt_ms=self._attempt_ms
+            answer, _ = await self._links.call(
+                self._group, request, timeout_ms=limit_ms, attempt_ms=self._attempt_ms
             )
-            return _settle(ends, answer["ends"])
+            return _settle(ends, answer.ends)
         except DeadlineError as error:
             return [end for end in ends if not _is_late(end, self._loop.time(), error)]
         except PacelineError as error:
@@ -190,21 +189,20 @@ def _give_up(ends: "list[_End] | deque[_End]", error: PacelineError) -> None:
             end.outcome.set_exception(type(error)(error.message, **error.details))
 
 
-def _settle(ends: list[_End], rows: list[dict[str, Any]]) -> list[_End]:
+def _settle(ends: list[_End], rows: list[EndRow]) -> list[_End]:
     """Tell the outcomes; what a master put off."""
     if len(rows) != len(ends):
         raise PeerError(f"{len(rows)} answers for {len(ends)} ends of transactions")
     again = []
     for end, row in zip(ends, rows, strict=True):
-        code = row["code"]
-        if code is None:
+        if row.code is None:
             if not end.outcome.done():
                 end.outcome.set_result(None)
             continue
-        kind = BY_CODE.get(code, OutcomeUnknownError)
+        kind = BY_CODE.get(row.code, OutcomeUnknownError)
         if issubclass(kind, PASSING):
             again.append(end)
             continue
-        details = {} if row["outcome"] is None else {"outcome": row["outcome"]}
-        _give_up([end], kind(str(row["detail"]), **details))
+        details = {} if row.outcome is None else {"outcome": row.outcome}
+        _give_up([end], kind(str(row.detail), **details))
     return again

@@ -11,7 +11,7 @@ import http.client
 import ssl
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -33,6 +33,7 @@ from paceline.platform.runtime import SystemClock
 from paceline.records.decode import BatchView
 from paceline.spark.options import Access
 from paceline.types import GroupName, ReplicaId
+from paceline.wire.calls.request import AnswerT, Request, read_reply
 from paceline.wire.cluster import ClusterView, GroupView
 from paceline.wire.stream import (
     FETCH_ANSWER,
@@ -43,8 +44,6 @@ from paceline.wire.stream import (
     FetchCode,
     FetchPart,
 )
-
-Answer = TypeVar("Answer")
 
 BATCH_TYPE = "application/vnd.paceline.batch"
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
@@ -149,18 +148,16 @@ class Brokers:
 
     # -- reads ------------------------------------------------------------------------------------
 
-    def call(
-        self, group: GroupName, document: Mapping[str, Any], *, is_of_master: bool
-    ) -> dict[str, Any]:
+    def call(self, group: GroupName, request: Request[AnswerT], *, is_of_master: bool) -> AnswerT:
         """A call of docs/protocol/stream.md, by the group's master or by any of its replicas."""
-        body = orjson.dumps(document)
+        body = orjson.dumps(request.to_json())
 
-        def ask(address: str) -> dict[str, Any]:
+        def ask(address: str) -> AnswerT:
             status, answer = self._request(address, "POST", "/v1/call", body, "application/json")
             found = _json(status, answer)
             if status != 200 or isinstance(found, PacelineError):
                 raise _refusal(found)
-            return found
+            return read_reply(request, found).answer
 
         return self._anywhere(group, ask, is_of_master=is_of_master)
 
@@ -208,8 +205,8 @@ class Brokers:
         return self._anywhere(group, ask, is_of_master=is_of_master)
 
     def _anywhere(
-        self, group: GroupName, ask: Callable[[str], Answer], *, is_of_master: bool
-    ) -> Answer:
+        self, group: GroupName, ask: Callable[[str], AnswerT], *, is_of_master: bool
+    ) -> AnswerT:
         access = self._access
         deadline = Deadline(self._clock, access)
         view = self.view()

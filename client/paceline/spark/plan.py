@@ -8,8 +8,7 @@ else read nothing and say nothing.
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from paceline.errors import BadRequestError, OffsetOutOfRangeError, TopicNotFoundError
 from paceline.platform.ports import Clock
@@ -20,7 +19,8 @@ from paceline.spark.offsets import EARLIEST, LATEST, Offsets, Position, StartKin
 from paceline.spark.options import ReadOptions, Selection
 from paceline.spark.ranges import Bounds, Cut, QueueRange, Task, tasks_of
 from paceline.types import TopicName
-from paceline.wire.calls.offsets import CutRow, Cuts, Ends, QueueOf, Times
+from paceline.wire.calls.offsets import CutRow, Cuts, CutsRow, Ends, QueueOf, Times
+from paceline.wire.calls.request import AnswerT, Request
 from paceline.wire.cluster import ClusterView, TopicView
 
 log = logging.getLogger("paceline.spark")
@@ -62,8 +62,11 @@ class Planner:
 
     def ends(self, queues: Mapping[QueueName, int]) -> dict[QueueName, tuple[int, int]]:
         """[start, end) of each queue, as its master confirms it now."""
-        rows = self._ask(lambda rows: Ends(queues=rows), queues, is_of_master=True)
-        return {queue: (row["start"], row["end"]) for queue, row in rows.items()}
+        return {
+            queue: (row.start, row.end)
+            for chunk, answer in self._ask_masters(lambda rows: Ends(queues=rows), queues)
+            for queue, row in zip(chunk, answer.queues, strict=True)
+        }
 
     # -- positions --------------------------------------------------------------------------------
 
@@ -113,10 +116,14 @@ class Planner:
 
     def times(self, unix_ms: int, queues: Mapping[QueueName, int]) -> Offsets:
         """The first offset of each queue that was stored at or after a moment, else its end."""
-        rows = self._ask(
-            lambda rows: Times(unix_ms=max(0, unix_ms), queues=rows), queues, is_of_master=True
-        )
-        return {queue: row["offset"] for queue, row in rows.items()}
+        at_ms = max(0, unix_ms)
+        return {
+            queue: row.offset
+            for chunk, answer in self._ask_masters(
+                lambda rows: Times(unix_ms=at_ms, queues=rows), queues
+            )
+            for queue, row in zip(chunk, answer.queues, strict=True)
+        }
 
     def _at_timestamp(
         self,
@@ -226,9 +233,9 @@ class Planner:
                 for at in range(0, len(mine), QUEUES_OF_A_CALL):
                     chunk = mine[at : at + QUEUES_OF_A_CALL]
                     for (one, _), row in zip(chunk, self._cut(chunk, piece_bytes), strict=True):
-                        found[one.queue] += [Cut(offset, size) for offset, size in row["cuts"]]
-                        if row["next"] < one.end:
-                            later.append((one, row["next"]))
+                        found[one.queue] += [Cut(offset, size) for offset, size in row.cuts]
+                        if row.next < one.end:
+                            later.append((one, row.next))
             todo = later
         return found
 
@@ -237,37 +244,26 @@ class Planner:
             return PIECE_BYTES_MIN
         return max(PIECE_BYTES_MIN, self._options.max_bytes_per_partition // PIECES_OF_A_TASK)
 
-    def _cut(
-        self, chunk: Sequence[tuple[QueueRange, int]], piece_bytes: int
-    ) -> list[dict[str, Any]]:
+    def _cut(self, chunk: Sequence[tuple[QueueRange, int]], piece_bytes: int) -> list[CutsRow]:
         queues = [
             CutRow(topic_id=one.topic_id, queue=one.queue.queue, from_=low, to=one.end)
             for one, low in chunk
         ]
-        document = Cuts(piece_bytes=piece_bytes, queues=queues).to_json()
+        request = Cuts(piece_bytes=piece_bytes, queues=queues)
         group = chunk[0][0].queue.group
-        answer = self._brokers.call(group, document, is_of_master=self._options.reads_masters)
-        rows: list[dict[str, Any]] = answer["queues"]
-        return rows
+        answer = self._brokers.call(group, request, is_of_master=self._options.reads_masters)
+        return answer.queues
 
-    def _ask(
-        self,
-        make: Callable[[list[QueueOf]], Ends | Times],
-        queues: Mapping[QueueName, int],
-        *,
-        is_of_master: bool,
-    ) -> dict[QueueName, dict[str, Any]]:
-        """One call for all queues of each group; its rows by queue."""
-        found: dict[QueueName, dict[str, Any]] = {}
+    def _ask_masters(
+        self, make: Callable[[list[QueueOf]], Request[AnswerT]], queues: Mapping[QueueName, int]
+    ) -> Iterator[tuple[list[QueueName], AnswerT]]:
+        """Some queues of one group, and the answer for these; until all were asked for."""
         for group in sorted({queue.group for queue in queues}):
             mine = [queue for queue in queues if queue.group == group]
             for at in range(0, len(mine), QUEUES_OF_A_CALL):
                 chunk = mine[at : at + QUEUES_OF_A_CALL]
                 rows = [QueueOf(topic_id=queues[queue], queue=queue.queue) for queue in chunk]
-                document = make(rows).to_json()
-                answer = self._brokers.call(group, document, is_of_master=is_of_master)
-                found.update(zip(chunk, answer["queues"], strict=True))
-        return found
+                yield chunk, self._brokers.call(group, make(rows), is_of_master=True)
 
 
 def selected_topics(view: ClusterView, selection: Selection) -> list[TopicView]:

@@ -64,7 +64,7 @@ def commit_for_lag(options: ReadOptions, offsets: Offsets) -> None:
                 continue
             request = Commit(group=options.consumer_group, offsets=rows)
             try:
-                brokers.call(group, request.to_json(), is_of_master=True)
+                brokers.call(group, request, is_of_master=True)
             except OffsetMovedBackError:
                 log.info("lag_is_ahead", extra={"group": options.consumer_group})
             except PacelineError as error:

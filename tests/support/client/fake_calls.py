@@ -93,7 +93,7 @@ class FakeGroupCalls:
             case "commit":
                 return self._commit(broker, document)
             case "reset":
-                return {"queues": [self._reset(broker, document)]}
+                return {"group": document["group"], "queues": [self._reset(broker, document)]}
             case "send_back":
                 messages = [self._send_back(broker, document, row) for row in document["messages"]]
                 return {"messages": messages}
@@ -154,7 +154,14 @@ class FakeGroupCalls:
         offset = self.told_at_time if named is None else min(max(named, start), end)
         self.reset(broker, document["group"], (topic_id, queue), offset)
         _, generation = broker.log.offsets[(document["group"], topic_id, queue)]
-        return {"topic_id": topic_id, "queue": queue, "offset": offset, "generation": generation}
+        return {
+            "topic_id": topic_id,
+            "queue": queue,
+            "before": None,
+            "offset": offset,
+            "generation": generation,
+            "code": None,
+        }
 
     def _change(self) -> None:
         self.generation += 1
@@ -177,7 +184,12 @@ class FakeGroupCalls:
             except TimeoutError:
                 pass
         rows = [{"client_id": name, **member} for name, member in sorted(members.items())]
-        return {"generation": self.generation, "members": rows}
+        return {
+            "generation": self.generation,
+            "interval_ms": 1_000,
+            "members": rows,
+            "inconsistent_topics": [],
+        }
 
     def _key(self, broker: "FakeBroker", row: dict[str, Any]) -> tuple[int, int]:
         if "topic" in row:
@@ -196,6 +208,7 @@ class FakeGroupCalls:
             "queue": queue,
             "offset": offset,
             "generation": generation,
+            "code": None,
             "joined_offset": None if joined is None else joined.get(queue, 0),
             "joined_unix_ms": None if joined is None else JOINED_UNIX_MS,
         }
@@ -243,7 +256,15 @@ class FakeGroupCalls:
         self, broker: "FakeBroker", document: dict[str, Any], row: dict[str, Any]
     ) -> dict[str, Any]:
         """A retry is due at once here; nothing is deduplicated."""
-        answer = {"offset": row["offset"], "code": self.send_back_code}
+        answer = {
+            **{name: row[name] for name in ("topic_id", "queue", "offset")},
+            "code": self.send_back_code,
+            "outcome": None,
+            "reconsume_times": None,
+            "due_unix_ms": None,
+            "message_id": None,
+            "duplicate": False,
+        }
         if self.send_back_code is not None:
             return answer
         group, topics = document["group"], broker.cluster.view.topics

@@ -226,7 +226,12 @@ class FakeCluster:
         if broker.not_yet is not None:
             raise broker.not_yet
         answer = await self.group_calls.answer(broker, document)
-        return {**answer, "epoch": self.epoch(broker.group), "confirm": broker.log.confirm}
+        return {
+            **answer,
+            "epoch": self.epoch(broker.group),
+            "broker": {"group": broker.group, "replica_id": broker.replica_id},
+            "confirm": broker.log.confirm,
+        }
 
     # -- inside -----------------------------------------------------------------------------------
 

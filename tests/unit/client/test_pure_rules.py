@@ -1,7 +1,5 @@
 """Routing, allocation, retry, process queue: pure rules of the client."""
 
-from typing import Any
-
 import pytest
 
 from paceline.consumer.group.allocation import allocate_averagely, queues_for
@@ -22,6 +20,7 @@ from paceline.net.backoff import Backoff, Verdict, judge
 from paceline.platform.runtime import SeededRandom
 from paceline.queues import QueueKey, index_of_key, next_index, queues_of
 from paceline.types import GroupName, QueueId, TopicId, TopicName
+from paceline.wire.calls.groups import MemberRow
 from paceline.wire.cluster import ClusterView, TopicView
 
 G1, G2 = GroupName("g1"), GroupName("g2")
@@ -98,10 +97,10 @@ def test_average_shares_cover_every_queue_once_and_differ_by_one(queues: int, me
 
 def test_members_share_only_the_topics_they_want() -> None:
     view = ClusterView(cluster_id="c", version=1, topics={TOPIC.topic: TOPIC})
-    members: list[dict[str, Any]] = [
-        {"client_id": "b", "topics": ["orders", "gone"], "owned": []},
-        {"client_id": "a", "topics": ["orders"], "owned": []},
-        {"client_id": "c", "topics": [], "owned": []},
+    members = [
+        MemberRow(client_id="b", topics=["orders", "gone"], owned=[]),
+        MemberRow(client_id="a", topics=["orders"], owned=[]),
+        MemberRow(client_id="c", topics=[], owned=[]),
     ]
 
     assert queues_for(view, members, "a") == {key(G1, 0), key(G2, 0)}

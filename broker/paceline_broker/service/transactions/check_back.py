@@ -17,12 +17,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 from paceline.errors import NotYetAvailableError, OverloadedError, PacelineError
 from paceline.platform.runtime import pause
 from paceline.records.header import Cause, Kind
 from paceline.wire import properties as names
+from paceline.wire.calls.messages import CheckRow
 from paceline.wire.names import TRANS_CHECK_MAX_TIME_TOPIC
 from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.ports import LogWriter, Role, open_writer
@@ -102,7 +102,7 @@ class TransactionChecks:
 
     # -- producers ---------------------------------------------------------------------------------
 
-    async def poll(self, group: str, *, wait_ms: int) -> list[dict[str, Any]]:
+    async def poll(self, group: str, *, wait_ms: int) -> list[CheckRow]:
         """Questions for a producer of `group`; none after `wait_ms`.
 
         Raises NotMasterError and its kin, OverloadedError.
@@ -128,9 +128,9 @@ class TransactionChecks:
         finally:
             self._forget(waiter)
 
-    async def _questions(self, group: str, halves: list[Half]) -> list[dict[str, Any]]:
+    async def _questions(self, group: str, halves: list[Half]) -> list[CheckRow]:
         """As many as one answer holds; the others are for the group's next poll."""
-        rows: list[dict[str, Any]] = []
+        rows: list[CheckRow] = []
         size = 0
         for at, half in enumerate(halves):
             if not _is_open(self._role.projections, half):
@@ -184,29 +184,31 @@ class TransactionChecks:
                 if not waiter.answer.done():
                     waiter.answer.set_result([])
 
-    def _question(self, half: Half, batch: HalfBatch) -> dict[str, Any]:
+    def _question(self, half: Half, batch: HalfBatch) -> CheckRow:
         number = half.number
         topic = self._role.projections.topics.get(half.key >> 16)
-        row: dict[str, Any] = {
-            "transaction_id": transaction_id(half, self._routes.group),
-            "unique_key": batch.unique_key(number, self._routes.group),
-            "topic": "" if topic is None else topic.topic,
-            "queue": half.key & 0xFFFF,
-            "checks": self._role.projections.transactions.checked(half.source).times,
-            "store_unix_ms": half.stored_unix_ms,
-            "born_unix_ms": batch.born[number],
-            "key": batch.keys[number],
-            "tag": batch.tags[number] or None,
-            "properties": batch.properties[number],
-        }
+        row = CheckRow(
+            transaction_id=transaction_id(half, self._routes.group),
+            unique_key=batch.unique_key(number, self._routes.group),
+            topic="" if topic is None else topic.topic,
+            queue=half.key & 0xFFFF,
+            checks=self._role.projections.transactions.checked(half.source).times,
+            store_unix_ms=half.stored_unix_ms,
+            born_unix_ms=batch.born[number],
+            key=batch.keys[number],
+            tag=batch.tags[number] or None,
+            properties=batch.properties[number],
+        )
         body = batch.bodies[number]
         try:
             # A byte of text may be six of JSON, and a large body must fit into an answer.
             if len(body) <= TEXT_BYTES_MAX:
-                return row | {"body": body.decode()}
+                row.body = body.decode()
+                return row
         except UnicodeDecodeError:
             pass
-        return row | {"body_base64": binascii.b2a_base64(body, newline=False).decode()}
+        row.body_base64 = binascii.b2a_base64(body, newline=False).decode()
+        return row
 
     # -- the duty ----------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from paceline.errors import (
 )
 from paceline.records.header import Cause, Kind, pack_source
 from paceline.types import MasterEpoch
+from paceline.wire.calls.messages import EndRow
 from paceline.wire.message_ids import parse_handle
 from paceline_broker.ports import LogWriter, Role
 from paceline_broker.projections.projections import Projections
@@ -128,26 +129,22 @@ class TransactionEnds:
         assert end.outcome is not None
         return {"transaction_id": text, "outcome": end.outcome.name}
 
-    async def end_many(
-        self, commit: Sequence[str], rollback: Sequence[str]
-    ) -> list[dict[str, Any]]:
+    async def end_many(self, commit: Sequence[str], rollback: Sequence[str]) -> list[EndRow]:
         """End many, commits first; a row for each in that order, with `code` where refused."""
         asked = [(text, Ended.COMMITTED) for text in commit]
         asked += [(text, Ended.ROLLED_BACK) for text in rollback]
-        rows: list[dict[str, Any]] = []
+        refused: dict[str, PacelineError] = {}
         pairs: list[tuple[int, Ended]] = []
         for text, wanted in asked:
-            row = {"transaction_id": text, "outcome": None, "code": None, "detail": None}
-            rows.append(row)
             try:
                 pairs.append((self.source_of(text), wanted))
             except PacelineError as error:
-                row.update(code=error.code, detail=error.message)
+                refused[text] = error
         ends = iter(await self._end(pairs))
-        for row in rows:
-            if row["code"] is None:
-                row.update(_row(next(ends)))
-        return rows
+        return [
+            _refused_row(text, refused[text]) if text in refused else _row(text, next(ends))
+            for text, _ in asked
+        ]
 
     async def _end(self, asked: Sequence[tuple[int, Ended]]) -> list[_End]:
         """In steps of some bytes. A failure after the first is told end by end: some have ended."""
@@ -403,15 +400,21 @@ def _open_writer(role: Role) -> LogWriter:
     return writer
 
 
-def _row(end: _End) -> dict[str, Any]:
+def _row(transaction_id: str, end: _End) -> EndRow:
     if end.error is not None:
-        return {
-            "outcome": end.error.details.get("outcome"),
-            "code": end.error.code,
-            "detail": end.error.message,
-        }
+        return _refused_row(transaction_id, end.error)
     assert end.outcome is not None
-    return {"outcome": end.outcome.name}
+    return EndRow(transaction_id=transaction_id, outcome=end.outcome.name, code=None, detail=None)
+
+
+def _refused_row(transaction_id: str, error: PacelineError) -> EndRow:
+    outcome = error.details.get("outcome")
+    return EndRow(
+        transaction_id=transaction_id,
+        outcome=None if outcome is None else str(outcome),
+        code=error.code,
+        detail=error.message,
+    )
 
 
 def _ended_otherwise(ended: Ended) -> str:

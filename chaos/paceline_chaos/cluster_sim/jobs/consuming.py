@@ -5,7 +5,6 @@ after another and commits with its token (R33); now and then it works on althoug
 run out, which only the token makes harmless (S26).
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from paceline.consumer.push import PushConsumer, PushSettings
@@ -18,6 +17,9 @@ from paceline.platform.runtime import pause
 from paceline.queues import reading_address
 from paceline.types import GroupName
 from paceline.wire import properties as names
+from paceline.wire.calls import locks, offsets
+from paceline.wire.calls.messages import SendBack, SendBackRow
+from paceline.wire.calls.request import AnswerT, Reply, Request
 from paceline.wire.names import retry_topic
 from paceline_chaos.cluster_sim.bodies import crc_of
 from paceline_chaos.cluster_sim.jobs.around import CALL_TIMEOUT_MS, Around, queues_in
@@ -124,49 +126,37 @@ class Pusher:
         await self._ask_to_send_back(links, queue, message.queue_offset)
 
     async def _ask_to_send_back(self, links: GroupLinks, queue: Queue, offset: int) -> None:
-        row = {
-            "topic": queue.topic,
-            "queue": queue.queue,
-            "offset": offset,
-            "delay_level": _LEVEL,
-        }
-        document = {
-            "call": "send_back",
-            "messages": [row],
-            "max_reconsume_times": RETRIES_MAX,
-        }
+        row = SendBackRow(topic=queue.topic, queue=queue.queue, offset=offset, delay_level=_LEVEL)
+        request = SendBack(group=PUSH_GROUP, messages=[row], max_reconsume_times=RETRIES_MAX)
         try:
-            await call_group(links, PUSH_GROUP, queue, document)
+            await call_group(links, queue, request)
         except PacelineError:
             return  # the library goes on asking
 
 
-async def call_group(
-    links: GroupLinks, group: str, queue: Queue, document: Mapping[str, Any]
-) -> dict[str, Any]:
+async def call_group(links: GroupLinks, queue: Queue, request: Request[AnswerT]) -> Reply[AnswerT]:
     """One call about a consumer group, to the master that has the queue."""
     return await links.call(
-        GroupName(queue.group),
-        {"group": group, **document},
-        timeout_ms=CALL_TIMEOUT_MS,
-        attempt_ms=1_000,
+        GroupName(queue.group), request, timeout_ms=CALL_TIMEOUT_MS, attempt_ms=1_000
     )
 
 
 async def ask_committed(around: Around, links: GroupLinks, group: str, queue: Queue) -> int | None:
     """The offset that a group has committed, 0 if there is none; None if nobody says."""
-    row = {"topic": queue.topic, "queue": queue.queue}
+    request = offsets.Offsets(
+        group=group, queues=[offsets.QueueOf(topic=queue.topic, queue=queue.queue)]
+    )
     with around.recorder.asking(
         QueryOffset, client=around.client, consumer_group=group, queue=queue
     ) as asking:
         try:
-            answer = await call_group(links, group, queue, {"call": "offsets", "queues": [row]})
+            answer, envelope = await call_group(links, queue, request)
         except PacelineError as error:
             asking.raised(error)
             return None
-        offset: int | None = answer["offsets"][0]["offset"]
-        asking.ok(offset=offset, maybe_stale=bool(answer.get("maybe_stale")))
-        return offset or 0
+        [row] = answer.offsets
+        asking.ok(offset=row.offset, maybe_stale=envelope.maybe_stale)
+        return row.offset or 0
 
 
 async def look_at_offsets(
@@ -263,23 +253,15 @@ class OrderedConsumer:
             await self._unlock(links, queue, token)
         self._former[queue] = token
 
-    async def _call(
-        self, links: GroupLinks, queue: Queue, document: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        return await call_group(links, ORDERED_GROUP, queue, document)
-
     async def _lock(self, links: GroupLinks, queue: Queue, token: int | None) -> int | None:
         """The token, if the lock was granted, or the grant of `token` renewed."""
         around = self._around
-        row: dict[str, Any] = {"topic": queue.topic, "queue": queue.queue}
-        if token is not None:
-            row["token"] = _pair(token)
-        document = {
-            "call": "lock",
-            "client_id": self._member,
-            "lease_ms": _LEASE_MS,
-            "queues": [row],
-        }
+        request = locks.Lock(
+            group=ORDERED_GROUP,
+            client_id=self._member,
+            lease_ms=_LEASE_MS,
+            queues=[_lock_row(queue, token)],
+        )
         with around.recorder.asking(
             Lock,
             client=around.client,
@@ -290,17 +272,21 @@ class OrderedConsumer:
             is_renewal=token is not None,
         ) as asking:
             try:
-                answer = await self._call(links, queue, document)
+                reply = await call_group(links, queue, request)
             except PacelineError as error:
                 asking.raised(error)
                 return None
-            granted = token_number(answer["queues"][0]["token"])
+            [row] = reply.answer.queues
+            assert row.token is not None, row
+            granted = token_number(row.token)
             asking.ok(token=granted)
             return granted
 
     async def _unlock(self, links: GroupLinks, queue: Queue, token: int) -> None:
         around = self._around
-        row = {"topic": queue.topic, "queue": queue.queue, "token": _pair(token)}
+        request = locks.Unlock(
+            group=ORDERED_GROUP, client_id=self._member, queues=[_lock_row(queue, token)]
+        )
         with around.recorder.asking(
             Unlock,
             client=around.client,
@@ -310,11 +296,7 @@ class OrderedConsumer:
             token=token,
         ) as asking:
             try:
-                await self._call(
-                    links,
-                    queue,
-                    {"call": "unlock", "client_id": self._member, "queues": [row]},
-                )
+                await call_group(links, queue, request)
             except PacelineError as error:
                 asking.raised(error)
             else:
@@ -357,12 +339,10 @@ class OrderedConsumer:
 
     async def _commit(self, links: GroupLinks, queue: Queue, token: int, offset: int) -> bool:
         around = self._around
-        row = {
-            "topic": queue.topic,
-            "queue": queue.queue,
-            "offset": offset,
-            "token": _pair(token),
-        }
+        row = offsets.CommitRow(
+            topic=queue.topic, queue=queue.queue, offset=offset, token=_pair(token)
+        )
+        request = offsets.Commit(group=ORDERED_GROUP, offsets=[row])
         with around.recorder.asking(
             Commit,
             client=around.client,
@@ -373,17 +353,22 @@ class OrderedConsumer:
             token=token,
         ) as asking:
             try:
-                answer = await self._call(links, queue, {"call": "commit", "offsets": [row]})
+                reply = await call_group(links, queue, request)
             except PacelineError as error:
                 asking.raised(error)
                 return False
-            asking.ok(is_provisional=bool(answer.get("acting")))
+            asking.ok(is_provisional=reply.envelope.acting)
             return True
 
 
-def _pair(token: int) -> list[int]:
+def _pair(token: int) -> tuple[int, int]:
     """As it is on the wire."""
-    return [token >> 64, token & (2**64 - 1)]
+    return token >> 64, token & (2**64 - 1)
+
+
+def _lock_row(queue: Queue, token: int | None) -> locks.LockRow:
+    held = None if token is None else _pair(token)
+    return locks.LockRow(topic=queue.topic, queue=queue.queue, token=held)
 
 
 def _master(cluster: Cluster, queue: Queue) -> str | None:

@@ -12,6 +12,7 @@ from paceline.errors import PacelineError
 from paceline.message import ReceivedMessage
 from paceline.net.group_links import GroupLinks
 from paceline.platform.runtime import pause
+from paceline.wire.calls.offsets import Reset
 from paceline_chaos.cluster_sim.jobs.around import Around, IntendedError, queues_in
 from paceline_chaos.cluster_sim.jobs.consuming import ask_committed, call_group
 from paceline_chaos.cluster_sim.jobs.reading import asking_to_process
@@ -141,14 +142,14 @@ def _is(key: Any, queue: Queue) -> bool:
 
 async def reset_group(links: GroupLinks, group: str, queue: Queue, offset: int) -> None:
     """As an operator does. Raises PacelineError."""
-    document = {
-        "call": "reset",
-        "topic": queue.topic,
-        "queues": [queue.queue],
-        "offset": offset,
-        "new": True,  # its first member may not have been heard of here
-    }
-    await call_group(links, group, queue, document)
+    request = Reset(
+        group=group,
+        topic=queue.topic,
+        queues=[queue.queue],
+        offset=offset,
+        new=True,  # its first member may not have been heard of here
+    )
+    await call_group(links, queue, request)
 
 
 class Broadcaster:

@@ -15,6 +15,8 @@ from paceline.consumer.simple import SimpleConsumer
 from paceline.errors import PacelineError
 from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks
+from paceline.wire.calls.offsets import Commit as CommitRequest
+from paceline.wire.calls.offsets import CommitRow
 from paceline_chaos.cluster_sim.bodies import crc_of
 from paceline_chaos.cluster_sim.jobs.around import CALL_TIMEOUT_MS, Around, queues_in
 from paceline_chaos.cluster_sim.jobs.consuming import (
@@ -92,7 +94,7 @@ class Popper:
         if stood is None:
             return
         offset = stood + around.whole(1, _COMMIT_AHEAD_MAX)
-        row = {"topic": queue.topic, "queue": queue.queue, "offset": offset}
+        row = CommitRow(topic=queue.topic, queue=queue.queue, offset=offset)
         with around.recorder.asking(
             Commit,
             client=around.client,
@@ -102,12 +104,12 @@ class Popper:
             offset=offset,
         ) as asking:
             try:
-                document = {"call": "commit", "offsets": [row]}
-                answer = await call_group(links, self.group, queue, document)
+                request = CommitRequest(group=self.group, offsets=[row])
+                reply = await call_group(links, queue, request)
             except PacelineError as error:
                 asking.raised(error)
             else:
-                asking.ok(is_provisional=bool(answer.get("acting")))
+                asking.ok(is_provisional=reply.envelope.acting)
 
     def _member(self, cluster: Cluster, number: int, settings: SimpleSettings) -> _Member:
         around = self._around

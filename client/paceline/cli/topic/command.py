@@ -171,30 +171,28 @@ async def _ranges(
     cluster: "Cluster", topic: "TopicView", group: "GroupName", count: int
 ) -> list[dict[str, Any]]:
     from paceline.queues import master_address
-    from paceline.wire.calls.offsets import Ends, QueueOf
+    from paceline.wire.calls.offsets import Ends, QueueOf, RangeRow
 
     assert cluster.view is not None
     master = master_address(cluster.view, group)
-    found: dict[int, dict[str, Any]] = {}
+    found: dict[int, RangeRow] = {}
     if master is not None:
         rows = [QueueOf(topic_id=topic.topic_id, queue=queue) for queue in range(count)]
         try:
             connection = await cluster.connect(master, group)
             try:
-                answer = await connection.call(
-                    Ends(queues=rows).to_json(), timeout_ms=_CALL_TIMEOUT_MS
-                )
+                answer, _ = await connection.call(Ends(queues=rows), timeout_ms=_CALL_TIMEOUT_MS)
             finally:
                 connection.close()
-            found = {row["queue"]: row for row in answer["queues"]}
+            found = {row.queue: row for row in answer.queues}
         except PacelineError as error:
             click.echo(f"paceline: group {group}: {error.message}", err=True)
     return [
         {
             "group": group,
             "queue": queue,
-            "start": found.get(queue, {}).get("start"),
-            "end": found.get(queue, {}).get("end"),
+            "start": found[queue].start if queue in found else None,
+            "end": found[queue].end if queue in found else None,
             "master": master,
         }
         for queue in range(count)

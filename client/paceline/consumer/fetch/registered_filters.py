@@ -64,13 +64,13 @@ class RegisteredFilters:
         return found
 
     async def _register(self, connection: BrokerConnection, text: _Text) -> None:
-        call = FilterCall(type=text[0], expression=text[1]).to_json()
+        request = FilterCall(type=text[0], expression=text[1])
         try:
-            answer = await connection.call(call, timeout_ms=_TIMEOUT_MS)
+            answer, _ = await connection.call(request, timeout_ms=_TIMEOUT_MS)
         except PacelineError:
             del self._under_way[text]
             self._changed(True)
             return
         del self._under_way[text]
-        self._ids[text] = answer["filter_id"]
+        self._ids[text] = answer.filter_id
         self._changed(False)

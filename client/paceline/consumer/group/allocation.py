@@ -5,12 +5,13 @@ disagree, a queue waits until only one of them claims it, and one that nobody cl
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import sha256
 
 from paceline.errors import ConfigError
 from paceline.queues import QueueKey, shared_queues_of
-from paceline.types import GroupName
+from paceline.types import GroupName, TopicName
+from paceline.wire.calls.groups import MemberRow
 from paceline.wire.cluster import ClusterView
 
 Allocation = Callable[[Sequence[QueueKey], Sequence[str], str], list[QueueKey]]
@@ -143,26 +144,23 @@ def _point(text: str) -> int:
 
 def queues_for(
     view: ClusterView,
-    members: Iterable[Mapping[str, object]],
+    members: Iterable[MemberRow],
     client_id: str,
     allocation: Allocation = allocate_averagely,
 ) -> set[QueueKey]:
     """The queues `client_id` is to consume: per topic, shared among the members that want it.
 
-    `members` as the coordinator answers them: {client_id, topics, ...}. Those that consume by
-    broadcasting under the same group name take no share.
+    Members that consume by broadcasting under the same group name take no share.
     """
     wanted: dict[str, list[str]] = {}
     for member in members:
-        if member.get("message_model") == "broadcasting":
+        if member.message_model == "broadcasting":
             continue
-        topics = member["topics"]
-        assert isinstance(topics, list)
-        for topic in topics:
-            wanted.setdefault(topic, []).append(str(member["client_id"]))
+        for topic in member.topics:
+            wanted.setdefault(topic, []).append(member.client_id)
     found: set[QueueKey] = set()
     for topic, client_ids in sorted(wanted.items()):
-        topic_view = view.topics.get(topic)  # type: ignore[call-overload]  # a name from the wire
+        topic_view = view.topics.get(TopicName(topic))
         if topic_view is not None and client_id in client_ids:
             found.update(allocation(shared_queues_of(topic_view), sorted(client_ids), client_id))
     return found

@@ -7,6 +7,7 @@ The coordinator hears of us for people to see; it need not be reachable.
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from paceline.consumer.group.membership import MemberInfo, coordinating_group
 from paceline.consumer.group_settings import Permission
@@ -17,6 +18,7 @@ from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.queues import QueueKey, shared_queues_of
 from paceline.types import TopicName
 from paceline.wire.calls import groups as wire
+from paceline.wire.calls.request import Request
 from paceline.wire.cluster import ClusterView
 
 log = logging.getLogger("paceline.client")
@@ -96,14 +98,14 @@ class BroadcastMembership:
             self._owned.add(key)
             self._on_owned(key)
 
-    async def _tell(self, request: wire.Heartbeat | wire.Leave, *, timeout_ms: int) -> None:
+    async def _tell(self, request: Request[Any], *, timeout_ms: int) -> None:
         view = self._cluster.view
         if view is None or not view.groups:
             return
         coordinator, name = coordinating_group(self._me.group, view.groups), request.call_name()
         try:
             connection = await self._links.link(coordinator).wait_up(timeout_ms=timeout_ms)
-            await connection.call(request.to_json(), timeout_ms=timeout_ms)
+            await connection.call(request, timeout_ms=timeout_ms)
             self._permission.is_refused = False
         except NoPermissionError as error:
             log.debug("heartbeat_refused", extra={"error": error.message})

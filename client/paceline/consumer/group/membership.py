@@ -98,7 +98,7 @@ class Membership:
         self._on_owned = on_owned
         self._on_lost = on_lost
         self._claims: dict[QueueKey, bool] = {}  # -> whether it is granted
-        self._members: list[dict[str, Any]] = []
+        self._members: list[wire.MemberRow] = []
         """As last heard."""
         self._generation = 0
         self._is_leaving = False
@@ -122,7 +122,7 @@ class Membership:
         try:
             await self._links.call(
                 coordinating_group(self._me.group, view.groups),
-                leaving.to_json(),
+                leaving,
                 timeout_ms=_LEAVE_TIMEOUT_MS,
             )
         except PacelineError as error:
@@ -158,8 +158,8 @@ class Membership:
                 heard_at = loop.time()
                 backoff.reset()
                 self._permission.is_refused = False
-                self._members = answer["members"]
-                self._generation = answer["generation"]
+                self._members = answer.members
+                self._generation = answer.generation
                 self._judge(claims)
                 continue
             if loop.time() - heard_at > LOST_AFTER_MS / 1000 and self._claims:
@@ -170,9 +170,9 @@ class Membership:
 
     async def _heartbeat(
         self, coordinator: GroupName, claims: list[QueueKey]
-    ) -> dict[str, Any] | None:
+    ) -> wire.Rebalance | None:
         """One heartbeat; None when it failed or our claims changed meanwhile."""
-        document = wire.Heartbeat(
+        request = wire.Heartbeat(
             group=self._me.group,
             client_id=self._me.client_id,
             topics=self._me.topics,
@@ -180,14 +180,15 @@ class Membership:
             generation=self._generation,
             wait_ms=_HEARTBEAT_WAIT_MS,
             **self._me.about,
-        ).to_json()
+        )
         link = self._links.link(coordinator)
-        answers: list[dict[str, Any]] = []
+        answers: list[wire.Rebalance] = []
 
         async def ask() -> None:
             try:
                 connection = await link.wait_up(timeout_ms=_HEARTBEAT_TIMEOUT_MS)
-                answers.append(await connection.call(document, timeout_ms=_HEARTBEAT_TIMEOUT_MS))
+                reply = await connection.call(request, timeout_ms=_HEARTBEAT_TIMEOUT_MS)
+                answers.append(reply.answer)
             except NoPermissionError as error:  # switched off for a while
                 log.debug("heartbeat_refused", extra={"error": error.message})
                 self._permission.is_refused = True
@@ -220,8 +221,8 @@ class Membership:
         others = {
             QueueKey(TopicId(topic_id), GroupName(group), QueueId(queue))
             for member in self._members
-            if member["client_id"] != self._me.client_id
-            for topic_id, group, queue in member["owned"]
+            if member.client_id != self._me.client_id
+            for topic_id, group, queue in member.owned
         }
         for key in claims:
             if self._claims.get(key) is not False:

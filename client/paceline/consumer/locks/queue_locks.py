@@ -9,7 +9,7 @@ nobody else had the lock meanwhile.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from paceline.consumer.locks.leases import Leases, asked_lease_ms, relied_lease_ms
 from paceline.errors import (
@@ -17,6 +17,7 @@ from paceline.errors import (
     DeadlineError,
     LockFencedError,
     LockHeldError,
+    OutcomeUnknownError,
     PacelineError,
     QueueNotFoundError,
     TopicNotFoundError,
@@ -30,6 +31,7 @@ from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.queues import QueueKey
 from paceline.types import GroupName
 from paceline.wire.calls import locks as wire
+from paceline.wire.calls.request import refused_rows
 
 log = logging.getLogger("paceline.client")
 
@@ -204,15 +206,16 @@ class QueueLocks:
         )
         lease_ms = 0
         try:
-            answer = await self._links.call(group, request.to_json(), timeout_ms=self._call_ms)
-            lease_ms = relied_lease_ms(answer["lease_ms"])
+            answer, _ = await self._links.call(group, request, timeout_ms=self._call_ms)
+            lease_ms = relied_lease_ms(answer.lease_ms or 0)
             self._call_ms = min(self._call_ms, lease_ms // 2)
         except _REFUSALS as error:
-            if not isinstance(error.details.get("queues"), list):
+            refused = refused_rows(wire.Locked, error)
+            if refused is None:
                 raise
-            answer = error.details  # each queue was refused for a reason of its own
+            answer = refused
         decided = {}
-        for (key, _), told in zip(rows, answer["queues"], strict=True):
+        for (key, _), told in zip(rows, answer.queues, strict=True):
             decided[key] = _decided(key, told, lease_ms)
         return decided
 
@@ -266,7 +269,7 @@ class QueueLocks:
             queues=[_row(key, token) for key, token in rows],
         )
         try:
-            await self._links.call(group, request.to_json(), timeout_ms=_GIVE_BACK_MS)
+            await self._links.call(group, request, timeout_ms=_GIVE_BACK_MS)
         except PacelineError as error:  # their leases run out
             log.info("unlock_failed", extra={"group": group, "error": error.message})
 
@@ -276,11 +279,10 @@ def _row(key: QueueKey, token: LockToken | None) -> wire.LockRow:
     return wire.LockRow(topic_id=key.topic_id, queue=key.queue, token=pair)
 
 
-def _decided(key: QueueKey, told: dict[str, Any], lease_ms: int) -> _Decided:
-    code = told["code"]
-    if code is None:
-        epoch, position = told["token"]
-        return _Decided(LockToken(epoch, position), None, lease_ms)
-    holder = told["holder"]
-    whose = "no lock is granted now" if holder is None else f"{holder} has it"
-    return _Decided(None, BY_CODE[code](f"the lock of queue {key}: {whose}", holder=holder))
+def _decided(key: QueueKey, told: wire.LockedRow, lease_ms: int) -> _Decided:
+    if told.code is None and told.token is not None:
+        return _Decided(LockToken(*told.token), None, lease_ms)
+    whose = "no lock is granted now" if told.holder is None else f"{told.holder} has it"
+    error_class = BY_CODE.get(told.code or "", OutcomeUnknownError)
+    error = error_class(f"the lock of queue {key}: {whose}", holder=told.holder)
+    return _Decided(None, error)

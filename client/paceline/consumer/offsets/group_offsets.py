@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from paceline.consumer.offsets.start_positions import StartPosition, StartPositions, named
 from paceline.consumer.queues.process_queue import ProcessQueue
@@ -20,7 +20,7 @@ from paceline.net.group_links import GroupLinks
 from paceline.queues import QueueKey
 from paceline.types import GroupName
 from paceline.wire.calls import offsets as wire
-from paceline.wire.calls.request import Request
+from paceline.wire.calls.request import AnswerT, Reply, Request, refused_rows
 
 log = logging.getLogger("paceline.client")
 
@@ -107,9 +107,9 @@ class GroupOffsets:
 
     async def opened(self, key: QueueKey) -> ProcessQueue:
         committed = await self._committed(key)
-        if committed["offset"] is not None:
-            return ProcessQueue(key, committed["offset"], generation=committed["generation"])
-        offset, generation = await self._first_offset(key, committed), committed["generation"]
+        if committed.offset is not None:
+            return ProcessQueue(key, committed.offset, generation=committed.generation)
+        offset, generation = await self._first_offset(key, committed), committed.generation
         queue = ProcessQueue(key, offset, generation=generation)
         # Else a restart before the first commit would begin at another "last". It names the
         # generation: an operator may have reset the group since we asked where it stands.
@@ -117,19 +117,17 @@ class GroupOffsets:
             topic_id=key.topic_id, queue=key.queue, offset=offset, generation=generation
         )
         [answer] = await self._commit_rows(key.group, [queue], [row])
-        if answer["code"] is None or answer["offset"] is None:
+        if answer.code is None or answer.offset is None:
             return queue
-        return ProcessQueue(key, answer["offset"], generation=answer["generation"])
+        return ProcessQueue(key, answer.offset, generation=answer.generation)
 
     async def standing(self, keys: Sequence[QueueKey]) -> list[GroupPosition]:
         found: dict[QueueKey, GroupPosition] = {}
         for group in sorted({key.group for key in keys}):
             mine = [key for key in keys if key.group == group]
-            answer = await self._ask_offsets(group, mine)
-            stood = [
-                GroupPosition(row["offset"], row.get("joined_offset")) for row in answer["offsets"]
-            ]
-            if answer.get("maybe_stale") and any(one.offset is None for one in stood):
+            answer, envelope = await self._ask_offsets(group, mine)
+            stood = [GroupPosition(row.offset, row.joined_offset) for row in answer.offsets]
+            if envelope.acting and any(one.offset is None for one in stood):
                 raise NotYetAvailableError(f"only a master of group {group} knows where we stand")
             found.update(zip(mine, stood, strict=True))
         return [found[key] for key in keys]
@@ -140,16 +138,16 @@ class GroupOffsets:
     def goes_on_in(self, key: QueueKey) -> None:
         self._starts.goes_on_in(key)
 
-    async def _committed(self, key: QueueKey) -> dict[str, Any]:
-        found: dict[str, Any] = (await self._ask_offsets(key.group, [key]))["offsets"][0]
+    async def _committed(self, key: QueueKey) -> wire.StandingRow:
+        [found] = (await self._ask_offsets(key.group, [key])).answer.offsets
         return found
 
-    async def _first_offset(self, key: QueueKey, committed: dict[str, Any]) -> int:
+    async def _first_offset(self, key: QueueKey, committed: wire.StandingRow) -> int:
         start = self._starts.on(key)
         offset = await self._starts.offset_of(key, start)
         if start.where == "first" or not self._starts.is_from_min:
             return offset
-        joined_offset: int | None = committed.get("joined_offset")
+        joined_offset = committed.joined_offset
         if joined_offset is None:  # new to this broker group; perhaps it reads the topic elsewhere
             joined_ms = await self._joined_elsewhere(key)
             if joined_ms is None:
@@ -183,14 +181,14 @@ class GroupOffsets:
     async def _joined_in(self, group: GroupName, topic_id: int) -> int | None:
         queue = wire.QueueOf(topic_id=topic_id, queue=0)
         ask = wire.Offsets(group=self._group, queues=[queue])
-        answer = await self._links.call(
+        answer, _ = await self._links.call(
             group,
-            ask.to_json(),
+            ask,
             timeout_ms=min(self._timeout_ms, OTHERS_TIMEOUT_MS),
             attempt_ms=1_000,
         )
-        joined_ms: int | None = answer["offsets"][0].get("joined_unix_ms")
-        return joined_ms
+        [row] = answer.offsets
+        return row.joined_unix_ms
 
     async def commit(self, queues: Sequence[ProcessQueue], on_reset: OnReset) -> None:
         """One call per broker group, side by side: one without a master holds up no other."""
@@ -209,12 +207,12 @@ class GroupOffsets:
             for queue in moved
         ]
         for queue, row in zip(moved, await self._commit_rows(group, moved, rows), strict=True):
-            if row["generation"] == queue.generation or row["offset"] is None:
+            if row.generation == queue.generation or row.offset is None:
                 continue
-            if row["generation"] < queue.generation and row["code"] is None:
-                queue.generation = row["generation"]  # the group was deleted: it begins with us
+            if row.generation < queue.generation and row.code is None:
+                queue.generation = row.generation  # the group was deleted: it begins with us
             else:
-                on_reset(queue, row["offset"], row["generation"])
+                on_reset(queue, row.offset, row.generation)
 
     async def look_for_resets(self, queues: Sequence[ProcessQueue], on_reset: OnReset) -> None:
         """One small call per broker group; the offsets are asked for when a reset has happened."""
@@ -223,17 +221,17 @@ class GroupOffsets:
     async def _look(
         self, group: GroupName, held: Sequence[ProcessQueue], on_reset: OnReset
     ) -> None:
-        resets = (await self._call(group, wire.Resets(group=self._group)))["resets"]
+        resets = (await self._call(group, wire.Resets(group=self._group))).answer.resets
         if resets == self._resets.get(group):
             return
-        answer = await self._ask_offsets(group, [queue.key for queue in held])
-        for queue, row in zip(held, answer["offsets"], strict=True):
-            is_other = row["generation"] > queue.generation or (
+        answer, envelope = await self._ask_offsets(group, [queue.key for queue in held])
+        for queue, row in zip(held, answer.offsets, strict=True):
+            is_other = row.generation > queue.generation or (
                 # Of a group that was deleted and is there again; an acting master may know less.
-                row["generation"] < queue.generation and not answer.get("acting")
+                row.generation < queue.generation and not envelope.acting
             )
-            if row["offset"] is not None and is_other:
-                on_reset(queue, row["offset"], row["generation"])
+            if row.offset is not None and is_other:
+                on_reset(queue, row.offset, row.generation)
         self._resets[group] = resets
 
     async def closed(self, queue: ProcessQueue) -> None:
@@ -247,34 +245,36 @@ class GroupOffsets:
 
     async def _commit_rows(
         self, group: GroupName, queues: Sequence[ProcessQueue], rows: list[wire.CommitRow]
-    ) -> list[dict[str, Any]]:
+    ) -> list[wire.CommittedRow]:
+        is_provisional = False
         try:
-            answer = await self._call(group, wire.Commit(group=self._group, offsets=rows))
+            answer, envelope = await self._call(group, wire.Commit(group=self._group, offsets=rows))
+            is_provisional = envelope.acting
         except _REFUSALS as error:
-            if not isinstance(error.details.get("offsets"), list):
+            refused = refused_rows(wire.Committed, error)
+            if refused is None:
                 raise
-            answer = error.details  # each queue was refused for a reason of its own
-        answered: list[dict[str, Any]] = answer["offsets"]
-        for queue, asked, row in zip(queues, rows, answered, strict=True):
-            if row["code"] is None and not answer.get("acting"):
+            answer = refused
+        for queue, asked, row in zip(queues, rows, answer.offsets, strict=True):
+            if row.code is None and not is_provisional:
                 # What an acting master has taken is told to the next master as well: whichever of
                 # the two is asked to remember it may be gone (R36).
                 queue.committed = max(queue.committed, asked.offset)
-            elif row["code"] is not None:
+            elif row.code is not None:
                 log.info(
                     "offset_refused",
-                    extra={"queue": str(queue.key), "offset": asked.offset, "code": row["code"]},
+                    extra={"queue": str(queue.key), "offset": asked.offset, "code": row.code},
                 )
-        return answered
+        return answer.offsets
 
-    async def _ask_offsets(self, group: GroupName, keys: Iterable[QueueKey]) -> dict[str, Any]:
+    async def _ask_offsets(
+        self, group: GroupName, keys: Iterable[QueueKey]
+    ) -> Reply[wire.Standings]:
         rows = [named(key) for key in keys]
         return await self._call(group, wire.Offsets(group=self._group, queues=rows))
 
-    async def _call(self, group: GroupName, request: Request[Any]) -> dict[str, Any]:
-        return await self._links.call(
-            group, request.to_json(), timeout_ms=self._timeout_ms, attempt_ms=5_000
-        )
+    async def _call(self, group: GroupName, request: Request[AnswerT]) -> Reply[AnswerT]:
+        return await self._links.call(group, request, timeout_ms=self._timeout_ms, attempt_ms=5_000)
 
 
 async def _each(queues: Iterable[ProcessQueue], work: _Work) -> None:

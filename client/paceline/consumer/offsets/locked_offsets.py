@@ -5,7 +5,6 @@ has committed by then, or is fenced. Commits name the token, so one that comes l
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from paceline.consumer.locks.queue_locks import QueueLocks
 from paceline.consumer.offsets.group_offsets import GroupOffsets
@@ -16,7 +15,7 @@ from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks
 from paceline.queues import QueueKey
 from paceline.types import GroupName
-from paceline.wire.calls.offsets import CommitRow
+from paceline.wire.calls.offsets import CommitRow, CommittedRow
 
 
 class LockedOffsets(GroupOffsets):
@@ -63,7 +62,7 @@ class LockedOffsets(GroupOffsets):
 
     async def _commit_rows(
         self, group: GroupName, queues: Sequence[ProcessQueue], rows: list[CommitRow]
-    ) -> list[dict[str, Any]]:
+    ) -> list[CommittedRow]:
         for queue, row in zip(queues, rows, strict=True):
             # While it is opened the queue has no token yet.
             token = queue.lock_token or self._locks.token_of(queue.key)

@@ -1,7 +1,7 @@
 """Where a member begins on a queue of which nothing is remembered."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from paceline.consumer.group_settings import settings_of
 from paceline.net.cluster import Cluster
@@ -9,6 +9,7 @@ from paceline.net.group_links import GroupLinks
 from paceline.queues import QueueKey
 from paceline.types import GroupName, TopicId
 from paceline.wire.calls import offsets as wire
+from paceline.wire.calls.request import AnswerT, Reply, Request
 from paceline.wire.names import RETRY_PREFIX
 
 TIMESTAMP_AGO_MS = 30 * 60 * 1000
@@ -83,18 +84,20 @@ class StartPositions:
             if unix_ms is None:
                 unix_ms = self._cluster.clock.unix_ms() - TIMESTAMP_AGO_MS
             return await self.offset_at(key, max(0, unix_ms))
-        ends = await self._ask(key, wire.Ends(queues=[named(key)]))
-        return int(ends["start"] if start.where == "first" else ends["end"])
+        ends, _ = await self._call(key, wire.Ends(queues=[named(key)]))
+        [row] = ends.queues
+        return row.start if start.where == "first" else row.end
 
     async def offset_at(self, key: QueueKey, unix_ms: int) -> int:
         """The first offset of a queue that was stored at that time or later."""
-        asked = wire.Times(unix_ms=unix_ms, queues=[named(key)])
-        return int((await self._ask(key, asked))["offset"])
+        times, _ = await self._call(key, wire.Times(unix_ms=unix_ms, queues=[named(key)]))
+        [row] = times.queues
+        return row.offset
 
-    async def _ask(self, key: QueueKey, call: wire.Ends | wire.Times) -> dict[str, Any]:
-        document, limit_ms = call.to_json(), self._timeout_ms
-        answer = await self._links.call(key.group, document, timeout_ms=limit_ms, attempt_ms=5_000)
-        return dict(answer["queues"][0])
+    async def _call(self, key: QueueKey, request: Request[AnswerT]) -> Reply[AnswerT]:
+        return await self._links.call(
+            key.group, request, timeout_ms=self._timeout_ms, attempt_ms=5_000
+        )
 
 
 def named(key: QueueKey) -> wire.QueueOf:

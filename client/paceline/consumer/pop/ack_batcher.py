@@ -8,13 +8,13 @@ remember by which receipt a message was done.
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
 from paceline.errors import BY_CODE, PacelineError, ReceiptExpiredError
 from paceline.net.group_links import GroupLinks
 from paceline.platform.runtime import spawn
 from paceline.types import GroupName
 from paceline.wire.calls import pop as wire
+from paceline.wire.calls.request import refused_rows
 from paceline.wire.receipts import why_refused
 
 _CALLS_MAX = 4
@@ -100,7 +100,7 @@ class AckBatcher:
                 wanted.future.cancel()
             raise
         for (_, wanted), answer in zip(rows, answers, strict=True):
-            code = answer["code"]
+            code = answer.code
             wanted.settle(None if code is None else refusal(code))
 
 
@@ -110,18 +110,16 @@ async def receipts_call(
     request: wire.Ack | wire.Invisible,
     *,
     timeout_ms: int,
-) -> list[dict[str, Any]]:
+) -> list[wire.ReceiptRow]:
     """The rows that answer `ack` or `invisible`, one for each handle; also if all were refused."""
     try:
-        answer = await links.call(
-            broker_group, request.to_json(), timeout_ms=timeout_ms, attempt_ms=5_000
-        )
+        reply = await links.call(broker_group, request, timeout_ms=timeout_ms, attempt_ms=5_000)
     except PacelineError as error:
-        if not isinstance(error.details.get("receipts"), list):
+        refused = refused_rows(wire.Receipts, error)
+        if refused is None:
             raise
-        answer = error.details  # each was refused for a reason of its own
-    rows: list[dict[str, Any]] = answer["receipts"]
-    return rows
+        return refused.receipts
+    return reply.answer.receipts
 
 
 def refusal(code: str) -> PacelineError:

@@ -8,17 +8,17 @@ needed.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from paceline.errors import PacelineError
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
+from paceline.wire.calls.pop import ReceiptRow
 
 log = logging.getLogger("paceline.client")
 
 _HANDLES_MAX = 1024
 """Brokers take so many in one call."""
 
-Change = Callable[[str, list[str], int], Awaitable[list[dict[str, Any]]]]
+Change = Callable[[str, list[str], int], Awaitable[list[ReceiptRow]]]
 """(broker group, handles, invisible ms) -> a row for each handle."""
 
 
@@ -118,8 +118,8 @@ class LeaseRenewal:
                 held.renew_at = now + 1.0
             return
         for (handle, held), row in zip(due, rows, strict=True):
-            if row["code"] is not None:
+            if row.code is not None or row.handle is None:
                 self._held.pop(handle, None)
                 continue
-            held.handle = row["handle"]
+            held.handle = row.handle
             held.renew_at = now + invisible_ms / 2000

@@ -196,11 +196,11 @@ class Assignment:
         key = held.queue.key
         request = Reset(group=self._group, topic=held.topic, queues=[key.queue], **target)
         timeout_ms = self._settings.close_timeout_ms
-        answer = await self._links.call(key.group, request.to_json(), timeout_ms=timeout_ms)
-        [row] = answer["queues"]
+        answer, _ = await self._links.call(key.group, request, timeout_ms=timeout_ms)
+        [row] = answer.queues
         now = self.held.get(key)
-        if now is not None and row["generation"] > now.queue.generation:
-            self._obey_reset(now.queue, row["offset"], row["generation"])
+        if now is not None and row.offset is not None and row.generation > now.queue.generation:
+            self._obey_reset(now.queue, row.offset, row.generation)
 
     # -- pausing ----------------------------------------------------------------------------------
 

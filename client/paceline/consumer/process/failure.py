@@ -10,7 +10,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from paceline.consumer.settings.ordered import SuspendQueueError
 from paceline.consumer.settings.push import ConsumeLater
@@ -173,25 +173,23 @@ class SendBacker:
             del self._tasks[group]
 
     async def _ask(self, group: GroupName, rows: list[_Row]) -> list[SentBack | PacelineError]:
-        document = wire.SendBack(
+        request = wire.SendBack(
             group=self._group,
             messages=[row.asked for row in rows],
             only_uncommitted=True,
             max_reconsume_times=self._max_reconsume_times,
-        ).to_json()
+        )
         try:
-            answer = await self._links.call(
-                group, document, timeout_ms=_CALL_TIMEOUT_MS, attempt_ms=_ATTEMPT_MS
+            answer, _ = await self._links.call(
+                group, request, timeout_ms=_CALL_TIMEOUT_MS, attempt_ms=_ATTEMPT_MS
             )
         except PacelineError as error:
             return [error] * len(rows)
-        try:
-            pairs = zip(rows, answer["messages"], strict=True)
-            return [_answer(found) for _, found in pairs]
-        except (KeyError, TypeError, ValueError) as error:
-            log.error("send_back_answer_malformed", extra={"error": repr(error)})
+        if len(answer.messages) != len(rows):
+            log.error("send_back_answer_malformed", extra={"rows": len(answer.messages)})
             unknown = OutcomeUnknownError("the broker's answer is not one to these messages")
             return [unknown] * len(rows)
+        return [_answer(row) for row in answer.messages]
 
 
 def _taken(waiting: _Waiting) -> list[_Row]:
@@ -217,12 +215,13 @@ def _tell(row: _Row, answer: SentBack | PacelineError) -> None:
             log.exception("sent_back_not_noted", extra={**at, "error": repr(failure)})
 
 
-def _answer(row: dict[str, Any]) -> SentBack | PacelineError:
-    code = row["code"]
-    if code is not None:
-        error_class = BY_CODE.get(code, OutcomeUnknownError)
-        return error_class(f"message {row['offset']} was not sent back: {code}")
-    return SentBack(row["outcome"], row["reconsume_times"])
+def _answer(row: wire.SentBackRow) -> SentBack | PacelineError:
+    if row.code is not None:
+        error_class = BY_CODE.get(row.code, OutcomeUnknownError)
+        return error_class(f"message {row.offset} was not sent back: {row.code}")
+    if row.outcome is None or row.reconsume_times is None:
+        return OutcomeUnknownError(f"message {row.offset}: the answer says not what became of it")
+    return SentBack(row.outcome, row.reconsume_times)
 
 
 class NotProcessedError(Exception):

@@ -29,14 +29,25 @@ OwnedQueue = tuple[Number, str, Number]
 """[topic id, broker group, queue]."""
 
 
+class MemberRow(Answer, kw_only=True):
+    """A member, and what it told of itself."""
+
+    client_id: str
+    topics: list[str]
+    owned: list[tuple[int, str, int]]
+    """What it claims: [topic id, broker group, queue]."""
+    message_model: str | None = None
+    mode: str | None = None
+    filters: dict[str, str] = {}
+
+
 class Rebalance(Answer, kw_only=True):
     """All members of a group, with what they claim."""
 
     generation: int
     interval_ms: int
     """Time between heartbeats."""
-    members: list[dict[str, Any]]
-    """`client_id`, `topics`, `owned`, and what each told of itself."""
+    members: list[MemberRow]
     inconsistent_topics: list[str]
     """Not all members subscribe to them in the same way."""
 

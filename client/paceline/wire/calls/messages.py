@@ -175,11 +175,20 @@ class Delays(Request[Delayed], kw_only=True):
 TransactionIds = list[Annotated[str, Meta(max_length=255)]]
 
 
-class TransactionEnds(Answer):
-    """A row for each, commits first: `transaction_id`, `outcome`, `code`, `detail`; with `code`
-    null it has ended as asked."""
+class EndRow(Answer, kw_only=True):
+    """How a transaction has ended."""
 
-    ends: list[dict[str, Any]]
+    transaction_id: str
+    outcome: str | None
+    code: str | None
+    """null: as asked."""
+    detail: str | None
+
+
+class TransactionEnds(Answer):
+    """A row for each, commits first. With `code` null the transaction has ended as asked."""
+
+    ends: list[EndRow]
 
 
 class EndTransactions(Request[TransactionEnds], kw_only=True):
@@ -189,11 +198,31 @@ class EndTransactions(Request[TransactionEnds], kw_only=True):
     rollback: TransactionIds = []
 
 
+class CheckRow(Answer, kw_only=True, omit_defaults=True):
+    """A half whose transaction is open."""
+
+    transaction_id: str
+    unique_key: str
+    topic: str
+    queue: int
+    checks: int
+    """Questions so far, this one included."""
+    store_unix_ms: int
+    born_unix_ms: int
+    key: str | None
+    tag: str | None
+    properties: dict[str, str]
+    body: str | None = None
+    """If it is short UTF-8 text."""
+    body_base64: str | None = None
+    """If it is not."""
+
+
 class Checks(Answer):
     """Questions about halves of that group, at most 32 and about 12 MiB; the others come with the
-    next call."""
+    next call. `body` is there if the body is short UTF-8 text, else `body_base64`."""
 
-    checks: list[dict[str, Any]]
+    checks: list[CheckRow]
 
 
 class TransactionChecks(Request[Checks], kw_only=True):

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import Meta
 
-from paceline.errors import BadRequestError
+from paceline.errors import BadRequestError, OutcomeUnknownError, PacelineError
 from paceline.wire.fields import ADDRESS_PATTERN, I64_MAX
 from paceline.wire.names import CLIENT_ID_PATTERN
 
@@ -76,6 +76,31 @@ class Row(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 class Answer(msgspec.Struct):
     """An answer, or an object inside one. A reader takes no offence at fields it does not know."""
+
+
+class BrokerName(Answer):
+    """Which broker answered."""
+
+    group: str
+    replica_id: int | None
+
+
+class Envelope(Answer, kw_only=True):
+    """What every answer of a call carries. `acting` and `maybe_stale` are there, and true, if an
+    acting master answered (R36)."""
+
+    epoch: int
+    broker: BrokerName
+    confirm: int
+    acting: bool = False
+    maybe_stale: bool = False
+
+
+class Reply(NamedTuple, Generic[AnswerT]):
+    """What a broker answered a call."""
+
+    answer: AnswerT
+    envelope: Envelope
 
 
 class Request(
@@ -176,6 +201,24 @@ def _in_query(value: object) -> str:
 def read_answer(type_: Any, document: Mapping[str, Any]) -> Any:
     """The answer that a JSON object is, its envelope left aside. ValidationError."""
     return msgspec.convert(document, type_)
+
+
+def read_reply(request: Request[AnswerT], document: object) -> Reply[AnswerT]:
+    """What a broker answered `request`. OutcomeUnknownError: it may have been carried out."""
+    try:
+        answer = msgspec.convert(document, request.answer_type())
+        return Reply(answer, msgspec.convert(document, Envelope))
+    except msgspec.ValidationError as error:
+        name = request.call_name()
+        raise OutcomeUnknownError(f"the answer to {name} cannot be read: {error}") from error
+
+
+def refused_rows(type_: type[StructT], error: PacelineError) -> StructT | None:
+    """The answer in the details of an error that refuses every row for a reason of its own."""
+    try:
+        return msgspec.convert(error.details, type_)
+    except msgspec.ValidationError:
+        return None
 
 
 def names_in_path(path: str) -> list[str]:

@@ -21,6 +21,7 @@ from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.platform.sealed import seal, unseal
 from paceline.queues import QueueKey
 from paceline.types import GroupName, QueueId, TopicId, TopicName
+from paceline.wire.calls.groups import MemberRow
 from paceline.wire.cluster import ClusterView, TopicView
 
 FOLDER = "/home/offsets/default/audit"
@@ -215,8 +216,8 @@ def test_broadcasting_members_take_no_share_of_a_group_that_shares() -> None:
     topic = TopicView(topic=TopicName("orders"), topic_id=TopicId(1), queues={GroupName("g1"): 2})
     view = ClusterView(cluster_id="c", version=1, topics={topic.topic: topic})
     members = [
-        {"client_id": "a", "topics": ["orders"], "message_model": "broadcasting"},
-        {"client_id": "b", "topics": ["orders"], "message_model": "clustering"},
+        MemberRow(client_id="a", topics=["orders"], owned=[], message_model="broadcasting"),
+        MemberRow(client_id="b", topics=["orders"], owned=[], message_model="clustering"),
     ]
 
     assert len(queues_for(view, members, "b")) == 2

@@ -32,6 +32,7 @@ from paceline.message import ReceivedMessage
 from paceline.queues import QueueKey
 from paceline.types import GroupName, QueueId, QueueOffset, TopicId
 from paceline.wire import properties as names
+from paceline.wire.calls import messages as wire
 
 QUEUE = QueueKey(TopicId(1), GroupName("g1"), QueueId(0))
 
@@ -230,20 +231,32 @@ async def test_message_that_is_refused_for_any_other_reason_is_not_given_up(
     assert (calls, given_up) == (6, [])
 
 
+def retried(asked: wire.SendBackRow, outcome: str | None = "retry") -> wire.SentBackRow:
+    return wire.SentBackRow(
+        topic_id=1,
+        queue=asked.queue,
+        offset=asked.offset,
+        code=None,
+        outcome=outcome,
+        reconsume_times=1,
+        due_unix_ms=None,
+        message_id=None,
+        duplicate=False,
+    )
+
+
 class Links:
     """Stands for `GroupLinks`: answers each send-back with a retry, or with what the test says."""
 
     def __init__(self) -> None:
-        self.asked: list[list[dict[str, Any]]] = []
-        self.canned: list[Any] = []
+        self.asked: list[list[wire.SendBackRow]] = []
+        self.canned: list[wire.SentBack] = []
 
-    async def call(self, group: GroupName, document: dict[str, Any], **_: Any) -> Any:
-        rows = document["messages"]
+    async def call(self, group: GroupName, request: wire.SendBack, **_: Any) -> Any:
+        rows = request.messages
         self.asked.append(rows)
-        if self.canned:
-            return self.canned.pop(0)
-        outcome = {"code": None, "outcome": "retry", "reconsume_times": 1}
-        return {"messages": [{**row, **outcome} for row in rows]}
+        answer = self.canned.pop(0) if self.canned else wire.SentBack(list(map(retried, rows)))
+        return answer, None
 
 
 def back(
@@ -265,7 +278,7 @@ async def test_message_that_is_sent_back_twice_rides_once_and_both_are_told() ->
     await eventually(lambda: len(told) == 3)
 
     [rows] = links.asked
-    assert [(row["offset"], row["delay_level"], row.get("token")) for row in rows] == [
+    assert [(row.offset, row.delay_level, row.token) for row in rows] == [
         (5, 3, (1, 2)),
         (6, 0, None),
     ]
@@ -275,12 +288,14 @@ async def test_message_that_is_sent_back_twice_rides_once_and_both_are_told() ->
     assert len(links.asked) == 2, "what was answered may be sent back again"
 
 
-@pytest.mark.parametrize("canned", [{"messages": []}, {}, {"messages": [{}, {}]}])
+@pytest.mark.parametrize("outcomes", [[], ["retry"], [None, None], ["retry"] * 3])
 async def test_answer_that_is_not_one_to_the_messages_leaves_none_without_an_answer(
-    canned: Any,
+    outcomes: list[str | None],
 ) -> None:
     links, told = Links(), list[tuple[int, Any]]()
-    links.canned.append(canned)
+    row = wire.SendBackRow(topic_id=1, queue=0, offset=5)
+    rows = [retried(row, outcome) for outcome in outcomes]
+    links.canned.append(wire.SentBack(rows))
     backer = SendBacker(cast(Any, links), group="audit")
     for offset in (5, 6):
         back(backer, offset, told)

@@ -14,6 +14,8 @@ from paceline.queues import QueueKey
 from paceline.records.encode import encode_batch
 from paceline.records.header import HEADER_BYTES, stamp
 from paceline.types import GroupName, QueueId, TopicId
+from paceline.wire.calls.pop import Filter as FilterCall
+from paceline.wire.calls.pop import FilterNumber
 from paceline.wire.stream import FETCH_ANSWER, FETCH_PART, STATUS_OK, FetchCode, FetchQueue
 
 TOPIC = TopicId(1)
@@ -166,14 +168,14 @@ class FilteringLink(FakeLink):
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls: list[dict[str, Any]] = []
+        self.calls: list[FilterCall] = []
         self.is_refusing = False
 
-    async def call(self, document: dict[str, Any], *, timeout_ms: int) -> dict[str, Any]:
-        self.calls.append(document)
+    async def call(self, request: FilterCall, *, timeout_ms: int) -> Any:
+        self.calls.append(request)
         if self.is_refusing:
             raise PeerError("busy")
-        return {"filter_id": 10 + len(self.calls)}
+        return FilterNumber(10 + len(self.calls)), None
 
 
 class Filtering:
@@ -209,7 +211,7 @@ async def test_a_filter_is_registered_before_the_first_fetch_that_names_it() -> 
 
     await eventually(lambda: bool(filtering.link.asked))
 
-    assert filtering.link.calls == [{"call": "filter", "type": "TAG", "expression": "red"}]
+    assert filtering.link.calls == [FilterCall(type="TAG", expression="red")]
     assert filtering.link.asked[0].rows == [FetchQueue(TOPIC, 0, 0, 1 << 20, 11)]
     filtering.session.close()
 

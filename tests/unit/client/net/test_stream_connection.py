@@ -14,6 +14,7 @@ from paceline.net.stream_connection import (
     parse_fetch_answer,
 )
 from paceline.platform.runtime import SeededRandom
+from paceline.wire.calls.offsets import Ends
 from paceline.wire.stream import (
     FETCH_ANSWER,
     FETCH_PART,
@@ -131,7 +132,7 @@ async def test_requests_of_one_turn_leave_in_one_write() -> None:
 async def test_an_error_answer_becomes_its_exception() -> None:
     connection, _ = an_open_connection()
     calling = asyncio.get_running_loop().create_task(
-        connection.call({"call": "ends"}, timeout_ms=1000)
+        connection.call(Ends(queues=[]), timeout_ms=1000)
     )
     await asyncio.wait([calling], timeout=0)
     problem = orjson.dumps(to_problem(NotMasterError("no", master="127.0.0.1:9")))
@@ -143,6 +144,20 @@ async def test_an_error_answer_becomes_its_exception() -> None:
     assert caught.value.details == {"master": "127.0.0.1:9"}
 
 
+@pytest.mark.parametrize("body", [b"{", b"[]", b"{}", b'{"queues": 1, "epoch": 1, "confirm": 1}'])
+async def test_an_answer_that_cannot_be_read_is_an_unknown_outcome(body: bytes) -> None:
+    connection, _ = an_open_connection()
+    calling = asyncio.get_running_loop().create_task(
+        connection.call(Ends(queues=[]), timeout_ms=1000)
+    )
+    await asyncio.wait([calling], timeout=0)
+
+    feed(connection, encode_frame(1, Operation.CALL, body))
+
+    with pytest.raises(OutcomeUnknownError):
+        await calling
+
+
 async def test_a_lost_connection_tells_everybody_once() -> None:
     connection, transport = an_open_connection()
     lost: list[Any] = []
@@ -150,7 +165,7 @@ async def test_a_lost_connection_tells_everybody_once() -> None:
     connection.on_closed = lambda: closed.append(True)
     connection.produce(b"x", lambda *_: None, lost.append, "batch")
     calling = asyncio.get_running_loop().create_task(
-        connection.call({"call": "ends"}, timeout_ms=1000)
+        connection.call(Ends(queues=[]), timeout_ms=1000)
     )
     await asyncio.wait([calling], timeout=0)
 

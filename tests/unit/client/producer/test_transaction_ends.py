@@ -11,6 +11,7 @@ from paceline.errors import OutcomeUnknownError
 from paceline.net.group_links import GroupLinks
 from paceline.platform.runtime import SeededRandom
 from paceline.producer.transaction_ends import CALLS_MAX, TransactionEndSender
+from paceline.wire.calls.messages import EndRow, EndTransactions, TransactionEnds
 from paceline.wire.message_ids import OffsetMessageId, make_handle
 
 
@@ -23,15 +24,15 @@ class Links:
         self.is_silent = False
         self.calls = 0
 
-    async def call(self, group: str, document: dict[str, Any], **_: Any) -> dict[str, Any]:
+    async def call(self, group: str, request: EndTransactions, **_: Any) -> Any:
         self.calls += 1
         if self.is_silent:
             await asyncio.Event().wait()
-        return {"ends": [self._row(text) for text in document["commit"]]}
+        return TransactionEnds([self._row(text) for text in request.commit]), None
 
-    def _row(self, text: str) -> dict[str, Any]:
+    def _row(self, text: str) -> EndRow:
         code = "NOT_YET_AVAILABLE" if text in self.put_off else None
-        return {"transaction_id": text, "outcome": None, "code": code, "detail": None}
+        return EndRow(transaction_id=text, outcome=None, code=code, detail=None)
 
 
 def a_sender(links: Links) -> TransactionEndSender:

@@ -13,6 +13,7 @@ from paceline.message import ReceivedMessage
 from paceline.net.group_links import GroupLinks
 from paceline.queues import QueueKey
 from paceline.types import GroupName
+from paceline.wire.calls.offsets import Commit, CommitRow, StandingRow
 from paceline_chaos.cluster_sim.all_ack.questions import fell_silent, unequal_logs, unseen
 from paceline_chaos.cluster_sim.jobs.around import Around
 from paceline_chaos.cluster_sim.run import Result
@@ -106,12 +107,12 @@ async def _reset(around: Around, topic: str, *, timeout_ms: int) -> None:
     """By one record, which no query comes before: those wait for the replicas."""
     cluster = around.cluster()
     links = GroupLinks(cluster)
-    row = {"topic": topic, "queue": 0, "offset": 0}
-    document = {"call": "commit", "group": READERS, "reset": True, "offsets": [row]}
+    row = CommitRow(topic=topic, queue=0, offset=0)
+    request = Commit(group=READERS, reset=True, offsets=[row])
     try:
         cluster.start()
         await cluster.watch.wait_for(lambda view: topic in view.topics, timeout_ms=5_000)
-        await links.call(GroupName(GROUP), document, timeout_ms=timeout_ms, attempt_ms=timeout_ms)
+        await links.call(GroupName(GROUP), request, timeout_ms=timeout_ms, attempt_ms=timeout_ms)
     except PacelineError:
         return  # of the one that dies nobody ever knows
     finally:
@@ -162,7 +163,7 @@ async def _begin_at_end(around: Around, received: list[int]) -> None:
         assert isinstance(offsets, GroupOffsets)
         first_offset = offsets._first_offset
 
-        async def reset_meanwhile(key: QueueKey, committed: dict[str, Any]) -> int:
+        async def reset_meanwhile(key: QueueKey, committed: StandingRow) -> int:
             offset = await first_offset(key, committed)
             if key.queue == 0:
                 await _reset(around, around.topic, timeout_ms=20_000)

@@ -152,7 +152,7 @@ async def test_who_is_to_be_asked_is_not_forgotten_when_a_check_out_fails() -> N
     await bench.checks.look()
 
     [[question]] = await asking
-    assert question["body"] == "young"
+    assert question.body == "young"
     assert bench.bodies(2 << 16) == [b"lost"]
 
 

@@ -11,6 +11,7 @@ from tests.support.service.fakes import turn, until
 from tests.support.service.transactions import TIME_OUT_MS, HalfBench
 
 from paceline.errors import DiskFullError
+from paceline.wire.calls.request import to_json
 from paceline.wire.stream import FRAME_BYTES_MAX
 from paceline_broker.projections.transactions import Ended, Half
 from paceline_broker.service.transactions import half_messages
@@ -95,7 +96,7 @@ async def asked_by(bench: HalfBench, group: str = "payers") -> list[str]:
         asking.cancel()
         return []
     [questions] = await asking
-    return [question["transaction_id"] for question in questions]
+    return [question.transaction_id for question in questions]
 
 
 async def test_a_damaged_batch_holds_up_the_checks_of_no_other_and_is_asked_about_when_mended() -> (
@@ -157,8 +158,8 @@ async def test_questions_about_large_halves_fit_into_their_answers_and_none_is_l
             break
         answers.append(answer)
 
-    assert [row["transaction_id"] for rows in answers for row in rows] == texts[:-1]
-    assert max(len(orjson.dumps(rows)) for rows in answers) < FRAME_BYTES_MAX
+    assert [row.transaction_id for rows in answers for row in rows] == texts[:-1]
+    assert max(len(orjson.dumps(to_json(rows))) for rows in answers) < FRAME_BYTES_MAX
     assert await bench.checks.poll("payers", wait_ms=0) == []
 
 
@@ -171,8 +172,8 @@ async def test_a_large_body_that_json_would_make_larger_is_asked_about_in_base64
     await bench.checks.look()
     [[question]] = await asking
 
-    assert base64.b64decode(question["body_base64"]) == body
-    assert len(orjson.dumps(question)) < FRAME_BYTES_MAX
+    assert base64.b64decode(question.body_base64) == body
+    assert len(orjson.dumps(to_json(question))) < FRAME_BYTES_MAX
 
 
 async def test_a_damaged_half_that_is_given_up_holds_up_no_other(

@@ -219,8 +219,8 @@ async def test_a_half_that_is_old_enough_is_checked_and_again_each_interval() ->
     await bench.checks.look()
 
     [[question]] = await first
-    assert (question["transaction_id"], question["checks"]) == (text, 1)
-    assert (question["topic"], question["body"], question["key"]) == ("orders", "a", "k")
+    assert (question.transaction_id, question.checks) == (text, 1)
+    assert (question.topic, question.body, question.key) == ("orders", "a", "k")
     second = await polled(bench)
     bench.clock.advance(INTERVAL_MS - 1)
     await bench.checks.look()
@@ -229,7 +229,7 @@ async def test_a_half_that_is_old_enough_is_checked_and_again_each_interval() ->
     await bench.checks.look()
 
     [[question]] = await second
-    assert question["checks"] == 2
+    assert question.checks == 2
     assert await bench.end(rollback=[text]) == ["ROLLED_BACK"]
     bench.clock.advance(INTERVAL_MS)
     third = await polled(bench)
@@ -277,7 +277,7 @@ async def test_any_live_producer_of_the_group_is_asked_and_no_other() -> None:
     await bench.checks.look()
 
     [mine], [yours] = await one, await two
-    assert sorted(row["body"] for row in [*mine, *yours]) == ["a", "b"]
+    assert sorted(row.body for row in [*mine, *yours]) == ["a", "b"]
     assert (len(mine), len(yours)) == (1, 1)
     assert not other.done()
     other.cancel()
@@ -295,7 +295,7 @@ async def test_nobody_there_to_ask_uses_up_no_check_and_who_comes_is_asked() -> 
     await bench.checks.look()
 
     [[question]] = await asking
-    assert question["transaction_id"] == text
+    assert question.transaction_id == text
 
 
 async def test_checks_go_on_at_the_next_master_with_their_count() -> None:
@@ -316,7 +316,7 @@ async def test_checks_go_on_at_the_next_master_with_their_count() -> None:
     await bench.checks.look()
 
     [[question]] = await asking
-    assert question["checks"] == 2
+    assert question.checks == 2
 
 
 @pytest.mark.parametrize("trust", [ClockTrust.DIFFERS, ClockTrust.UNKNOWN])
