@@ -51,7 +51,7 @@ from paceline_broker.role.duties import Duties, register
 from paceline_broker.role.member_probe import is_replica_gone
 from paceline_broker.role.role import BrokerRole
 from paceline_broker.server.http import BrokerHttp
-from paceline_broker.service.escape.wire import ESCAPE_HELLO
+from paceline_broker.service.escape.wire import EscapeHello
 from paceline_broker.service.hooks import load_hooks
 from paceline_broker.service.service import Service
 from paceline_broker.service.settings import ServiceSettings
@@ -124,7 +124,7 @@ class Broker:
         self._tasks: list[asyncio.Task[None]] = []
 
     def _make_escape(self, secret: bytes, disk: Disk) -> Escape:
-        self._server.serve(ESCAPE_HELLO, partial(EscapeSession, self._service.intake))
+        self._server.serve(EscapeHello, partial(EscapeSession, self._service.intake))
         return Escape(
             role=self.role,
             routes=self._service.routes,

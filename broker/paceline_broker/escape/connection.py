@@ -8,17 +8,13 @@ from paceline.platform.address import parse_address
 from paceline.platform.ports import Buffer
 from paceline.wire.cluster import GroupView
 from paceline_broker.replication.conversation import Conversation
-from paceline_broker.replication.handshake import Hello
 from paceline_broker.service.escape.wire import (
-    Told,
-    hello_document,
-    is_receiver_proof,
-    messages_document,
-    parse_answer,
-    parse_escape_challenge,
-    proof_document,
-    sender_proof,
-    told_document,
+    EscapeAnswer,
+    EscapeChallenge,
+    EscapeHello,
+    EscapeMessages,
+    EscapeProof,
+    EscapeTold,
 )
 
 ANSWER_TIMEOUT_S = 3.0
@@ -31,7 +27,7 @@ Codes = tuple[str | None, ...]
 class Sender:
     """Who sends, and what it proves that with."""
 
-    hello: Hello
+    hello: EscapeHello
     secret: bytes
     local: str | None
 
@@ -65,19 +61,20 @@ class EscapeConnection:
 
         Raises PeerError, DeadlineError, OSError: nobody knows, and the connection is of no use.
         """
-        self._receiver.say(messages_document(batches), followed_by=batches)
-        codes = await self._receiver.hear(parse_answer)
+        sizes = tuple(len(batch) for batch in batches)
+        self._receiver.say(EscapeMessages(sizes_bytes=sizes), followed_by=batches)
+        codes = (await self._receiver.hear(EscapeAnswer)).codes
         if len(codes) != len(batches):
             raise PeerError(f"{len(codes)} codes for {len(batches)} batches")
         return codes
 
-    async def tell(self, told: Told) -> str | None:
+    async def tell(self, told: EscapeTold) -> str | None:
         """None: it was heard and is confirmed; else why not, and it must be told again.
 
         Raises as `send`.
         """
-        self._receiver.say(told_document(told))
-        codes = await self._receiver.hear(parse_answer)
+        self._receiver.say(told)
+        codes = (await self._receiver.hear(EscapeAnswer)).codes
         if len(codes) != 1:
             raise PeerError(f"{len(codes)} codes for what was told")
         return codes[0]
@@ -88,12 +85,12 @@ class EscapeConnection:
 
 async def _prove(receiver: Conversation, sender: Sender, group: GroupView) -> None:
     hello, secret = sender.hello, sender.secret
-    receiver.say(hello_document(hello))
-    challenge = await receiver.hear(parse_escape_challenge)
-    if not is_receiver_proof(challenge, secret, hello):
+    receiver.say(hello)
+    challenge = await receiver.hear(EscapeChallenge)
+    if not challenge.is_proven(secret, hello):
         raise UnauthenticatedError("the peer does not hold this cluster's secret")
     found = (challenge.group, challenge.replica_id, challenge.incarnation)
     if found != (group.group, group.master, group.master_incarnation):
         raise PeerError(f"{found} answers, not the master of group {group.group}")
-    receiver.say(proof_document(sender_proof(secret, hello, challenge)))
-    await receiver.hear(parse_answer)
+    receiver.say(EscapeProof(proof=hello.proof(secret, challenge)))
+    await receiver.hear(EscapeAnswer)

@@ -8,6 +8,7 @@ from paceline.errors import PeerError
 from paceline.platform.ports import Clock, Disk, Random
 from paceline.platform.telemetry import Metrics
 from paceline.wire.cluster import GroupView
+from paceline.wire.messages import Nonce
 from paceline.wire.proof import NONCE_BYTES
 from paceline_broker.config import BrokerConfig
 from paceline_broker.controllers.clock_skew import ClockTrust
@@ -17,8 +18,8 @@ from paceline_broker.escape.notes_file import NotesFile
 from paceline_broker.escape.telling import SentReporter
 from paceline_broker.metrics.features import late_samples
 from paceline_broker.ports import Role
-from paceline_broker.replication.handshake import Hello
 from paceline_broker.service.escape.intake import Intake
+from paceline_broker.service.escape.wire import EscapeHello
 from paceline_broker.service.routes import Routes
 
 
@@ -78,12 +79,12 @@ class Escape:
         known = self._role.identity
         if known.cluster_id is None or known.replica_id is None:
             raise PeerError("this broker is not registered yet")
-        hello = Hello(
+        hello = EscapeHello(
             cluster_id=known.cluster_id,
             group=known.group,
             replica_id=known.replica_id,
             incarnation=known.incarnation,
-            nonce=self._random.token(NONCE_BYTES),
+            nonce=Nonce(self._random.token(NONCE_BYTES)),
         )
         sender = Sender(hello=hello, secret=self._secret, local=self._local)
         return await EscapeConnection.open(sender, group)

@@ -10,25 +10,23 @@ import logging
 from paceline.errors import PacelineError, PeerError, UnauthenticatedError
 from paceline.platform.runtime import spawn
 from paceline.types import MasterEpoch
-from paceline_broker.replication.handshake import (
+from paceline.wire.messages import NO_PROOF, Nonce
+from paceline_broker.replication.master.ports import Link
+from paceline_broker.replication.messages import (
     HELLO_BYTES_MAX,
     MESSAGE_BYTES_MAX,
     Hello,
-    encode_message,
+    parse_message,
     take_message,
 )
-from paceline_broker.replication.master.ports import Link
 from paceline_broker.service.escape.intake import Intake
 from paceline_broker.service.escape.wire import (
+    EscapeAnswer,
     EscapeChallenge,
-    Told,
-    answer_document,
-    challenge_document,
-    is_sender_proof,
-    parse_escape_hello,
-    parse_escape_proof,
+    EscapeHello,
+    EscapeProof,
+    EscapeTold,
     parse_request,
-    with_proof,
 )
 
 log = logging.getLogger("paceline.escape")
@@ -37,7 +35,7 @@ log = logging.getLogger("paceline.escape")
 class EscapeSession:
     """One connection."""
 
-    def __init__(self, intake: Intake, link: Link, secret: bytes, nonce: bytes) -> None:
+    def __init__(self, intake: Intake, link: Link, secret: bytes, nonce: Nonce) -> None:
         self._link = link
         self._intake = intake
         self._secret = secret
@@ -50,7 +48,7 @@ class EscapeSession:
 
     def begin(self, body: bytes) -> None:
         """See `PeerSession`."""
-        hello = parse_escape_hello(body)
+        hello = parse_message(body, EscapeHello)
         refused = self._intake.refusal_of(hello)
         if refused is not None:
             self._link.refuse(refused)
@@ -64,10 +62,9 @@ class EscapeSession:
             incarnation=known.incarnation,
             epoch=MasterEpoch(self._intake.epoch),
             nonce=self._nonce,
-            proof=b"",
+            proof=NO_PROOF,
         )
-        proven = with_proof(challenge, self._secret, hello)
-        self._link.write([encode_message(challenge_document(proven))])
+        self._link.write([challenge.proven(self._secret, hello).encode()])
 
     def read(self, received: bytearray) -> None:
         """See `PeerSession`."""
@@ -95,7 +92,8 @@ class EscapeSession:
         """See `PeerSession`: a request under way is finished; nobody hears its answer."""
 
     def _on_proof(self, hello: Hello, body: bytes) -> None:
-        if not is_sender_proof(parse_escape_proof(body), self._secret, hello, self._nonce):
+        proof = parse_message(body, EscapeProof).proof
+        if not hello.is_proven(proof, self._secret, peer_nonce=self._nonce):
             raise UnauthenticatedError("the sender does not hold this cluster's secret")
         self.is_proven = True
         self._answer([])
@@ -104,12 +102,12 @@ class EscapeSession:
         if self._work is not None and not self._work.done():
             raise PeerError("a second request came before the first was answered")
         request = parse_request(body)
-        if isinstance(request, Told):
+        if isinstance(request, EscapeTold):
             if hello.group != self._intake.identity.group:
                 raise PeerError(f"group {hello.group} tells what another group has sent")
             self._work = spawn(self._tell(request), name="escape-told")
             return
-        self._sizes = request
+        self._sizes = request.sizes_bytes
 
     def _on_messages(self, hello: Hello, sizes: tuple[int, ...], body: bytes) -> None:
         batches, at = [], 0
@@ -127,7 +125,7 @@ class EscapeSession:
             return
         self._answer(codes)
 
-    async def _tell(self, told: Told) -> None:
+    async def _tell(self, told: EscapeTold) -> None:
         try:
             await self._intake.told(told)
         except PacelineError as error:  # it is told again, whatever came of it
@@ -136,4 +134,4 @@ class EscapeSession:
         self._answer([None])
 
     def _answer(self, codes: list[str | None]) -> None:
-        self._link.write([encode_message(answer_document(codes))])
+        self._link.write([EscapeAnswer(codes=tuple(codes)).encode()])

@@ -15,7 +15,7 @@ from paceline_broker.escape.connection import EscapeConnection
 from paceline_broker.escape.notes_file import NotesFile
 from paceline_broker.ports import Acting, Identity
 from paceline_broker.service.escape.intake import Intake
-from paceline_broker.service.escape.wire import EPOCHS_MAX, NOTES_MAX, Told
+from paceline_broker.service.escape.wire import EPOCHS_MAX, NOTES_MAX, EscapeTold
 
 log = logging.getLogger("paceline.escape")
 
@@ -102,7 +102,7 @@ class SentReporter:
             is_last = len(notes) == len(self._kept.notes)
             untold = sorted(self._bridge.untold_epochs) if is_last else []
             epochs = tuple(untold[-EPOCHS_MAX:])  # the newest first: a master waits for those
-            told = Told(notes=tuple(notes), epochs=epochs)
+            told = EscapeTold(notes=tuple(notes), epochs=epochs)
             if connection is None:
                 await self._intake.told(told)
             else:

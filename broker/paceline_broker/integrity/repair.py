@@ -26,14 +26,15 @@ from paceline.platform.ports import Clock, Random
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.types import Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import GroupView, ReplicaView
+from paceline.wire.messages import Nonce
 from paceline.wire.proof import NONCE_BYTES
 from paceline_broker.config import BrokerConfig
 from paceline_broker.integrity.repair_client import RepairConnection, Requester
 from paceline_broker.integrity.repair_source import RepairSource
+from paceline_broker.integrity.repair_wire import RepairHello
 from paceline_broker.integrity.scrubber import Scrubber
 from paceline_broker.log.recovery import Damage
 from paceline_broker.log.repair import RangeRepairer, kept_aside
-from paceline_broker.replication.handshake import Hello
 from paceline_broker.storage.store import StateLostError, Store
 
 log = logging.getLogger("paceline.repair")
@@ -245,12 +246,12 @@ class LogRepairer:
         assert known.cluster_id is not None
         assert known.replica_id is not None
         host, port = parse_address(source.replication_address)
-        hello = Hello(
+        hello = RepairHello(
             cluster_id=known.cluster_id,
             group=known.group,
             replica_id=known.replica_id,
             incarnation=known.incarnation,
-            nonce=self._random.token(NONCE_BYTES),
+            nonce=Nonce(self._random.token(NONCE_BYTES)),
         )
         requester = Requester(hello=hello, epoch=epoch, secret=self._secret)
         local = self._config.source_host or None

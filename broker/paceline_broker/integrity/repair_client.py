@@ -6,20 +6,14 @@ from paceline.errors import PeerError, UnauthenticatedError
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.integrity.repair_wire import (
     RANGE_BYTES_MAX,
+    RepairChallenge,
     RepairClaim,
+    RepairHello,
     RepairOffer,
     RepairRange,
-    claim_document,
-    hello_document,
-    is_source_proof,
-    parse_repair_challenge,
-    parse_repair_offer,
-    range_document,
-    requester_proof,
 )
 from paceline_broker.replication.conversation import Conversation
 from paceline_broker.replication.frames import FRAME_HEADER_BYTES, parse_frame_header
-from paceline_broker.replication.handshake import Hello
 
 ANSWER_TIMEOUT_S = 5.0
 """Also for a range that the source has to read from a slow disk."""
@@ -29,7 +23,7 @@ ANSWER_TIMEOUT_S = 5.0
 class Requester:
     """Who asks, in the epoch that its store has adopted."""
 
-    hello: Hello
+    hello: RepairHello
     epoch: MasterEpoch
     secret: bytes
 
@@ -61,7 +55,7 @@ class RepairConnection:
         Nothing is checked here but that the answer is one: the mender judges every batch.
         """
         wanted = RepairRange(position=position, size_bytes_max=min(size_bytes_max, RANGE_BYTES_MAX))
-        self._source.say(range_document(wanted))
+        self._source.say(wanted)
         frame = parse_frame_header(await self._source.exactly(FRAME_HEADER_BYTES))
         if frame.epoch != self.offer.epoch or frame.position != position:
             raise PeerError(f"bytes of {frame.position} in epoch {frame.epoch}, not of {position}")
@@ -75,13 +69,13 @@ class RepairConnection:
 
 async def _claim(source: Conversation, requester: Requester, at: PhysicalOffset) -> RepairOffer:
     hello, secret = requester.hello, requester.secret
-    source.say(hello_document(hello))
-    challenge = await source.hear(parse_repair_challenge)
-    if not is_source_proof(challenge, secret, hello):
+    source.say(hello)
+    challenge = await source.hear(RepairChallenge)
+    if not challenge.is_proven(secret, hello):
         raise UnauthenticatedError("the peer does not hold this cluster's secret")
-    proof = requester_proof(secret, hello, challenge)
-    source.say(claim_document(RepairClaim(proof=proof, epoch=requester.epoch, position=at)))
-    offer = await source.hear(parse_repair_offer)
+    proof = hello.proof(secret, challenge)
+    source.say(RepairClaim(proof=proof, epoch=requester.epoch, position=at))
+    offer = await source.hear(RepairOffer)
     if offer.epoch != requester.epoch:  # R24
         raise PeerError(f"an offer of epoch {offer.epoch}, not {requester.epoch}")
     return offer

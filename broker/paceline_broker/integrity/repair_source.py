@@ -16,29 +16,24 @@ from dataclasses import dataclass
 from paceline.errors import CorruptLogError, PeerError, StorageError, UnauthenticatedError
 from paceline.platform.runtime import spawn
 from paceline.types import Incarnation, PhysicalOffset, ReplicaId
+from paceline.wire.messages import NO_PROOF, Nonce
 from paceline_broker.integrity.repair_wire import (
     RepairChallenge,
     RepairClaim,
+    RepairHello,
     RepairOffer,
     RepairRange,
-    challenge_document,
-    is_requester_proof,
-    make_challenge,
-    offer_document,
-    parse_repair_claim,
-    parse_repair_hello,
-    parse_repair_range,
 )
 from paceline_broker.log.repair import first_bad
 from paceline_broker.replication.frames import encode_frame_header
-from paceline_broker.replication.handshake import (
+from paceline_broker.replication.master.ports import Link
+from paceline_broker.replication.messages import (
     HELLO_BYTES_MAX,
     Hello,
     Refused,
-    encode_message,
+    parse_message,
     take_message,
 )
-from paceline_broker.replication.master.ports import Link
 from paceline_broker.storage.store import Store
 
 log = logging.getLogger("paceline.repair")
@@ -65,17 +60,17 @@ class RepairSource:
             return Refused(code="OTHER_CLUSTER", detail="this broker is of another cluster")
         return None
 
-    def challenge(self, secret: bytes, hello: Hello, nonce: bytes) -> RepairChallenge:
+    def challenge(self, secret: bytes, hello: Hello, nonce: Nonce) -> RepairChallenge:
         known = self.store.identity.identity
         assert known.replica_id is not None
-        return make_challenge(
-            secret,
-            hello,
+        challenge = RepairChallenge(
             replica_id=known.replica_id,
             incarnation=known.incarnation,
             epoch=self.store.identity.epoch,
             nonce=nonce,
+            proof=NO_PROOF,
         )
+        return challenge.proven(secret, hello)
 
     def offer(self, claim: RepairClaim) -> RepairOffer | Refused:
         """Only between members of one epoch (R24)."""
@@ -116,7 +111,7 @@ class RepairSource:
 class RepairSession:
     """One connection: hello, claim, then ranges."""
 
-    def __init__(self, source: RepairSource, link: Link, secret: bytes, nonce: bytes) -> None:
+    def __init__(self, source: RepairSource, link: Link, secret: bytes, nonce: Nonce) -> None:
         self._link = link
         self._source = source
         self._secret = secret
@@ -136,11 +131,11 @@ class RepairSession:
 
     def _received(self, body: bytes) -> None:
         if self._hello is None:
-            self._on_hello(parse_repair_hello(body))
+            self._on_hello(parse_message(body, RepairHello))
         elif not self.is_proven:
-            self._on_claim(self._hello, parse_repair_claim(body))
+            self._on_claim(self._hello, parse_message(body, RepairClaim))
         else:
-            self._on_range(self._hello, parse_repair_range(body))
+            self._on_range(self._hello, parse_message(body, RepairRange))
 
     def closed(self) -> None:
         if self._reading is not None:
@@ -153,10 +148,10 @@ class RepairSession:
             return
         self._hello = hello
         challenge = self._source.challenge(self._secret, hello, self._nonce)
-        self._link.write([encode_message(challenge_document(challenge))])
+        self._link.write([challenge.encode()])
 
     def _on_claim(self, hello: Hello, claim: RepairClaim) -> None:
-        if not is_requester_proof(claim.proof, self._secret, hello, self._nonce):
+        if not hello.is_proven(claim.proof, self._secret, peer_nonce=self._nonce):
             raise UnauthenticatedError("the replica does not hold this cluster's secret")
         self.is_proven = True
         offer = self._source.offer(claim)
@@ -167,7 +162,7 @@ class RepairSession:
             "repair_begins", extra={"replica": hello.replica_id, "position": int(claim.position)}
         )
         self._source.claimed(hello.replica_id, hello.incarnation)
-        self._link.write([encode_message(offer_document(offer))])
+        self._link.write([offer.encode()])
 
     def _on_range(self, hello: Hello, wanted: RepairRange) -> None:
         if self._reading is not None and not self._reading.done():

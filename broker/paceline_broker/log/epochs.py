@@ -22,11 +22,25 @@ class EpochEntry:
     start: PhysicalOffset
 
 
-@dataclass(frozen=True, slots=True)
 class EpochTable:
-    """Entries in rising order; a value: changes make a new table."""
+    """Entries in rising order; a value: changes make a new table.
 
-    entries: tuple[EpochEntry, ...] = ()
+    No dataclass: messages would carry its fields then, in place of what `to_json` says.
+    """
+
+    __slots__ = ("entries",)
+
+    def __init__(self, entries: tuple[EpochEntry, ...] = ()) -> None:
+        self.entries = entries
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EpochTable) and self.entries == other.entries
+
+    def __hash__(self) -> int:
+        return hash(self.entries)
+
+    def __repr__(self) -> str:
+        return f"EpochTable({self.to_json()})"
 
     @property
     def last_epoch(self) -> MasterEpoch:

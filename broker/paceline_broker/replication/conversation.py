@@ -1,16 +1,17 @@
 """The client side of a repair or escape connection: one message at a time, each with a deadline."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
 
 from paceline.errors import DeadlineError, PeerError
 from paceline.platform.ports import Buffer
-from paceline_broker.replication.handshake import (
+from paceline_broker.replication.messages import (
     MESSAGE_BYTES_MAX,
     PREFIX_BYTES,
-    Refused,
-    encode_message,
+    Message,
+    MessageT,
+    parse_answer,
     parse_prefix,
 )
 
@@ -43,17 +44,14 @@ class Conversation:
         reader, writer = await _in_time(opening, CONNECT_TIMEOUT_S)
         return cls(reader, writer, answer_timeout_s)
 
-    def say(self, document: Mapping[str, Any], followed_by: Sequence[Buffer] = ()) -> None:
-        self._writer.writelines([encode_message(document), *followed_by])
+    def say(self, message: Message, followed_by: Sequence[Buffer] = ()) -> None:
+        self._writer.writelines([message.encode(), *followed_by])
 
-    async def hear(self, parse: Callable[[bytes], T | Refused]) -> T:
+    async def hear(self, kind: type[MessageT]) -> MessageT:
         """The next message. A refusal is raised as PeerError."""
         prefix = await self.exactly(PREFIX_BYTES)
         size = parse_prefix(prefix, size_bytes_max=MESSAGE_BYTES_MAX)
-        message = parse(await self.exactly(size))
-        if isinstance(message, Refused):
-            raise PeerError(f"refused: {message.code}: {message.detail}")
-        return message
+        return parse_answer(await self.exactly(size), kind)
 
     async def exactly(self, size_bytes: int) -> bytes:
         try:

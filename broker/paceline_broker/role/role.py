@@ -21,7 +21,7 @@ from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView, GroupView
 from paceline_broker.integrity.repair import LogRepairer
 from paceline_broker.integrity.repair_source import RepairSession
-from paceline_broker.integrity.repair_wire import REPAIR_HELLO
+from paceline_broker.integrity.repair_wire import RepairHello
 from paceline_broker.log.flusher import Flusher
 from paceline_broker.ports import Identity, RoleState, no_writer
 from paceline_broker.projections.projections import Projections
@@ -94,7 +94,7 @@ class BrokerRole:
             clock=around.clock,
             random=around.random,
         )
-        around.server.serve(REPAIR_HELLO, partial(RepairSession, self.repairer.source))
+        around.server.serve(RepairHello, partial(RepairSession, self.repairer.source))
         self.handover = MasterHandover(self)
         self.reader = StoreReader(around.store, on_damage=self.repairer.damaged)
 

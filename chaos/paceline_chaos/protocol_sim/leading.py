@@ -12,9 +12,10 @@ from paceline.types import PhysicalOffset
 from paceline.wire.cluster import GroupView
 from paceline_broker.acting.withheld import WithheldWatch
 from paceline_broker.replication.frames import Acknowledgement
-from paceline_broker.replication.handshake import ConnectionId, Introduction, Refused, Welcome
+from paceline_broker.replication.handshake import ConnectionId, Introduction, Welcome
 from paceline_broker.replication.master.events import MasterSettings
 from paceline_broker.replication.master.term import MasterTerm
+from paceline_broker.replication.messages import Refused
 from paceline_broker.role.mastership import Mastership
 from paceline_broker.storage.confirmed_reader import StoreReader
 from paceline_chaos.protocol_sim.controllers import GROUP

@@ -9,7 +9,8 @@ from collections import deque
 from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from paceline_broker.replication.frames import Acknowledgement
-from paceline_broker.replication.handshake import ConnectionId, Introduction, Refused, Welcome
+from paceline_broker.replication.handshake import ConnectionId, Introduction, Welcome
+from paceline_broker.replication.messages import Refused
 from paceline_chaos.protocol_sim.dice import Dice
 
 

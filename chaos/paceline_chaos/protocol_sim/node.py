@@ -15,7 +15,8 @@ from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.ports import Identity, Role, RoleState
 from paceline_broker.projections.projections import Projections
 from paceline_broker.replication.frames import FRAME_HEADER_BYTES, parse_frame_header
-from paceline_broker.replication.handshake import Introduction, Refused, Welcome
+from paceline_broker.replication.handshake import Introduction, Welcome
+from paceline_broker.replication.messages import Refused
 from paceline_broker.replication.replica.replica import (
     FrameReceived,
     ReplicaAppended,

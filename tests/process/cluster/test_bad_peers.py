@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 import pytest
 from aiohttp import WSMsgType
+from msgspec.structs import asdict
 from tests.support.process.target import Target, connected, random_bytes, session_of
 
 from paceline.types import (
@@ -26,8 +27,10 @@ from paceline.types import (
     ReplicaId,
 )
 from paceline.wire import session as wire
+from paceline.wire.messages import Nonce
 from paceline_broker.log.epochs import EpochTable
 from paceline_broker.replication import handshake as replication
+from paceline_broker.replication import messages
 from paceline_controller.raft.members import configured
 from paceline_controller.raft.peers import hello as raft
 
@@ -81,28 +84,23 @@ async def test_replica_with_another_secret_is_refused_before_it_learns_of_the_lo
     target: Target,
 ) -> None:
     stranger = target.replica_view(target.replica)
-    hello = replication.Hello(
+    hello = messages.Hello(
         cluster_id=target.view.cluster_id,
         group=GroupName("g1"),
         replica_id=stranger.replica_id,
         incarnation=Incarnation(stranger.incarnation + 1),
-        nonce=os.urandom(16),
+        nonce=Nonce(os.urandom(16)),
     )
     async with connected(target.replica_view(target.master).replication_address) as port:
-        port.say(replication.encode_hello(hello))
-        size = replication.parse_prefix(await port.hear(8), size_bytes_max=4096)
-        challenge = replication.parse_challenge(await port.hear(size))
-        assert isinstance(challenge, replication.Challenge)
-        port.say(
-            replication.encode_introduction(
-                an_introduction(stranger.replica_id, hello.incarnation, challenge.epoch),
-                proof=replication.replica_proof(WRONG_SECRET, hello, challenge),
-            )
-        )
+        port.say(hello.encode())
+        size = messages.parse_prefix(await port.hear(8), size_bytes_max=4096)
+        challenge = messages.parse_answer(await port.hear(size), replication.Challenge)
+        introduction = an_introduction(stranger.replica_id, hello.incarnation, challenge.epoch)
+        proof = hello.proof(WRONG_SECRET, challenge)
+        port.say(replication.ProvenIntroduction(**asdict(introduction), proof=proof).encode())
         answer = await port.rest()
 
-    refused = replication.parse_welcome(answer[8:])
-    assert isinstance(refused, replication.Refused)
+    refused = messages.parse_message(answer[8:], messages.Refused)
     assert refused.code == "UNAUTHENTICATED"
 
 
@@ -137,7 +135,7 @@ async def test_replication_hello_that_is_wrong_is_refused(
         **change,
     }
     async with connected(target.replica_view(target.master).replication_address) as port:
-        port.say(replication.encode_message(hello))
+        port.say(messages.frame(hello))
         answer = await port.rest()
 
     assert orjson.loads(answer[8:])["kind"] == "refused", answer
@@ -251,7 +249,7 @@ async def test_session_of_a_broker_with_another_secret_is_refused(target: Target
             group=GroupName("g1"),
             store_id=known.store_id,
             replica_id=known.replica_id,
-            nonce=os.urandom(16),
+            nonce=Nonce(os.urandom(16)),
         )
         await session.send_str(wire.encode(hello))
         refused = orjson.loads((await session.receive()).data)

@@ -16,6 +16,7 @@ from paceline.records.decode import BatchView
 from paceline.records.header import Cause, Kind
 from paceline.types import GroupName, Incarnation, ReplicaId
 from paceline.wire.cluster import ClusterView, GroupView
+from paceline.wire.messages import Nonce
 from paceline.wire.names import retry_topic
 from paceline_broker.escape.bridge import Bridge
 from paceline_broker.escape.connection import EscapeConnection, Sender
@@ -23,9 +24,8 @@ from paceline_broker.escape.notes_file import NotesFile
 from paceline_broker.escape.session import EscapeSession
 from paceline_broker.escape.telling import SentReporter
 from paceline_broker.ports import Acting, Identity
-from paceline_broker.replication.handshake import Hello
 from paceline_broker.replication.master.server import ReplicationServer
-from paceline_broker.service.escape.wire import ESCAPE_HELLO
+from paceline_broker.service.escape.wire import EscapeHello
 
 OTHER = GroupName("g2")
 SECRET = b"s" * 32
@@ -74,7 +74,7 @@ class Scene:
         self.disk = MemoryDisk()
         self.disk.make_folder("/data")
         self.server = ReplicationServer(group=OTHER, secret=SECRET, random=SeededRandom("s"))
-        self.server.serve(ESCAPE_HELLO, partial(EscapeSession, self.there.service.intake))
+        self.server.serve(EscapeHello, partial(EscapeSession, self.there.service.intake))
         self.secret = SECRET
         self.connected = 0
         self._random = SeededRandom("nonces")
@@ -101,12 +101,12 @@ class Scene:
         return await EscapeConnection.open(self.sender(), group)
 
     def sender(self, group: GroupName = GROUP) -> Sender:
-        hello = Hello(
+        hello = EscapeHello(
             cluster_id="cluster",
             group=group,
             replica_id=ReplicaId(3),
             incarnation=Incarnation(1),
-            nonce=self._random.token(16),
+            nonce=Nonce(self._random.token(16)),
         )
         return Sender(hello=hello, secret=self.secret, local=None)
 

@@ -11,7 +11,8 @@ from typing import NamedTuple, TypeAlias
 from paceline.types import Incarnation, MasterEpoch, PhysicalOffset, ReplicaId, SetEpoch
 from paceline.wire.cluster import GroupView
 from paceline_broker.log.epochs import EpochTable
-from paceline_broker.replication.handshake import ConnectionId, Introduction, Refused, Welcome
+from paceline_broker.replication.handshake import ConnectionId, Introduction, Welcome
+from paceline_broker.replication.messages import Refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from paceline.types import Incarnation, PhysicalOffset, ReplicaId, SetEpoch
 from paceline.wire.cluster import GroupView, ReplicaView
-from paceline_broker.replication.handshake import ConnectionId, Refused, Welcome
+from paceline_broker.replication.handshake import ConnectionId, Welcome
 from paceline_broker.replication.master.events import (
     NOTHING,
     AlterSyncStateSet,
@@ -43,6 +43,7 @@ from paceline_broker.replication.master.peer import (
     why_lossy,
 )
 from paceline_broker.replication.master.relaxed_acks import EarlyAnswers
+from paceline_broker.replication.messages import Refused
 
 
 class MasterReplication:

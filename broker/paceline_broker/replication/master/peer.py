@@ -5,13 +5,9 @@ from collections.abc import Mapping
 
 from paceline.types import MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import ReplicaView
-from paceline_broker.replication.handshake import (
-    ConnectionId,
-    Introduction,
-    Refused,
-    divergence_point,
-)
+from paceline_broker.replication.handshake import ConnectionId, Introduction, divergence_point
 from paceline_broker.replication.master.events import ReplicaAcked, ReplicaIntroduced
+from paceline_broker.replication.messages import Refused
 
 
 class Peer:

@@ -7,8 +7,9 @@ from typing import Protocol, TypeAlias
 from paceline.errors import PacelineError
 from paceline.platform.ports import Buffer
 from paceline.types import Incarnation, PhysicalOffset, ReplicaId
-from paceline_broker.replication.handshake import ConnectionId, Refused, Welcome
+from paceline_broker.replication.handshake import ConnectionId, Welcome
 from paceline_broker.replication.master.events import AlterSyncStateSet
+from paceline_broker.replication.messages import Refused
 
 Confirmed: TypeAlias = Callable[[PacelineError | None], None]
 Propose: TypeAlias = Callable[[AlterSyncStateSet], None]

@@ -20,27 +20,27 @@ from paceline.platform.telemetry import strangers
 from paceline.server.byte_budget import source_of
 from paceline.server.connections import Connection, Connections, ConnectionState
 from paceline.types import GroupName
+from paceline.wire.calls.request import tag_of
+from paceline.wire.messages import NO_PROOF, Nonce
 from paceline.wire.proof import NONCE_BYTES
 from paceline_broker.replication.frames import ACKNOWLEDGEMENT_BYTES, parse_acknowledgement
 from paceline_broker.replication.handshake import (
-    HELLO_BYTES_MAX,
-    MESSAGE_BYTES_MAX,
+    Challenge,
     ConnectionId,
-    Hello,
-    Refused,
+    ProvenIntroduction,
     Welcome,
-    answer_hello,
-    encode_challenge,
-    encode_refused,
-    encode_welcome,
-    is_replica_proof,
-    parse_hello,
-    parse_introduction,
-    take_message,
 )
 from paceline_broker.replication.install import INSTALL_S_MAX, send_checkpoint
 from paceline_broker.replication.master.ports import Link, PeerSession
 from paceline_broker.replication.master.term import MasterTerm
+from paceline_broker.replication.messages import (
+    HELLO_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
+    Hello,
+    Refused,
+    parse_message,
+    take_message,
+)
 
 log = logging.getLogger("paceline.replication")
 
@@ -69,14 +69,16 @@ class ReplicationServer:
         self.strangers = Connections(STRANGERS_MAX)
         self.proven_count = 0
         self._numbers = count(1)
-        self._openers: dict[str, Callable[[Link, bytes, bytes], PeerSession]] = {}
+        self._openers: dict[str, Callable[[Link, bytes, Nonce], PeerSession]] = {}
 
-    def serve(self, kind: str, opener: Callable[[Link, bytes, bytes], PeerSession]) -> None:
-        """Give connections whose first message is of `kind` to `opener(link, secret, nonce)`.
+    def serve(
+        self, hello: type[Hello], opener: Callable[[Link, bytes, Nonce], PeerSession]
+    ) -> None:
+        """Give connections whose first message is a `hello` to `opener(link, secret, nonce)`.
 
         These are served whoever is master; all other connections are of replicas.
         """
-        self._openers[kind] = opener
+        self._openers[tag_of(hello)] = opener
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port (chosen by the system if 0)."""
@@ -141,8 +143,8 @@ class ReplicationServer:
     def closed(self, link: "_Link") -> None:
         self._links.pop(link, None)
 
-    def nonce(self) -> bytes:
-        return self._random.token(NONCE_BYTES)
+    def nonce(self) -> Nonce:
+        return Nonce(self._random.token(NONCE_BYTES))
 
     def refusal_of(self, hello: Hello) -> Refused | None:
         """Why a replica may not go on, as far as its hello tells."""
@@ -172,7 +174,7 @@ class _Link(asyncio.Protocol):
         self._may_write.set()
         self._sending: asyncio.Task[None] | None = None
         self._hello: Hello | None = None
-        self._nonce = b""
+        self._nonce: Nonce | None = None
         self._term: MasterTerm | None = None
         """Set once the peer is proven; everything it says goes there."""
         self._session: PeerSession | None = None
@@ -259,7 +261,7 @@ class _Link(asyncio.Protocol):
             self._transport.writelines(buffers)
 
     def send_welcome(self, welcome: Welcome, checkpoint: bytes | None) -> None:
-        self.write([encode_welcome(welcome)])
+        self.write([welcome.encode()])
         if checkpoint is not None:
             self._set_deadline(INSTALL_S_MAX)
             self._sending = spawn(send_checkpoint(self, checkpoint), name="send-checkpoint")
@@ -277,7 +279,7 @@ class _Link(asyncio.Protocol):
         self._may_write.set()
 
     def refuse(self, refused: Refused) -> None:
-        self.write([encode_refused(refused)])
+        self.write([refused.encode()])
         self.close()
 
     def close(self) -> None:
@@ -298,7 +300,7 @@ class _Link(asyncio.Protocol):
             return
         self._session = self._server.session_of(body, self)
         if self._session is None:
-            self._on_hello(parse_hello(body))
+            self._on_hello(parse_message(body, Hello))
         else:
             self._session.begin(body)
 
@@ -315,20 +317,20 @@ class _Link(asyncio.Protocol):
             self.refuse(refused or Refused(code="NOT_MASTER", detail="mastership has ended"))
             return
         self._hello, self._nonce = hello, self._server.nonce()
-        challenge = answer_hello(
-            self._server.secret,
-            hello,
+        challenge = Challenge(
             master_id=term.replica_id,
             incarnation=term.incarnation,
             epoch=term.epoch,
             nonce=self._nonce,
+            proof=NO_PROOF,
         )
-        self.write([encode_challenge(challenge)])
+        self.write([challenge.proven(self._server.secret, hello).encode()])
 
     def _on_introduction(self, hello: Hello, body: bytes) -> None:
-        introduction, proof = parse_introduction(body)
+        assert self._nonce is not None
+        introduction = parse_message(body, ProvenIntroduction)
         secret = self._server.secret
-        if not is_replica_proof(proof, secret, hello, master_nonce=self._nonce):
+        if not hello.is_proven(introduction.proof, secret, peer_nonce=self._nonce):
             raise UnauthenticatedError("the replica does not hold this cluster's secret")
         if (introduction.replica_id, introduction.incarnation) != (
             hello.replica_id,

@@ -14,7 +14,8 @@ leaves in an empty frame at the end of the turn.
 import asyncio
 import logging
 from collections import deque
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from paceline.errors import (
     DeadlineError,
@@ -30,13 +31,7 @@ from paceline.wire.cluster import GroupView
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.log.tickets import Written
 from paceline_broker.replication.frames import Acknowledgement, encode_frame_header
-from paceline_broker.replication.handshake import (
-    ConnectionId,
-    Install,
-    Introduction,
-    Refused,
-    Welcome,
-)
+from paceline_broker.replication.handshake import ConnectionId, Install, Introduction, Welcome
 from paceline_broker.replication.master.acknowledgement import AcknowledgementTracker
 from paceline_broker.replication.master.catch_up import CatchUp, Push
 from paceline_broker.replication.master.confirm_waits import ConfirmWaits
@@ -69,6 +64,7 @@ from paceline_broker.replication.master.ports import (
 from paceline_broker.replication.master.progress import Progress
 from paceline_broker.replication.master.send_window import SendWindow
 from paceline_broker.replication.master.waits import waits_of
+from paceline_broker.replication.messages import Refused
 
 __all__ = ["Confirmed", "MasterTerm", "TermHooks", "TermSettings"]
 

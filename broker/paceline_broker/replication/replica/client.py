@@ -10,10 +10,13 @@ import asyncio
 import logging
 from typing import cast
 
+from msgspec.structs import asdict
+
 from paceline.errors import CorruptLogError, PeerError, StorageError, UnauthenticatedError
 from paceline.platform.ports import Buffer, Clock, Random
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.types import PhysicalOffset
+from paceline.wire.messages import Nonce
 from paceline.wire.proof import NONCE_BYTES
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.replication.frames import (
@@ -24,23 +27,20 @@ from paceline_broker.replication.frames import (
     parse_frame_header,
 )
 from paceline_broker.replication.handshake import (
-    MESSAGE_BYTES_MAX,
-    PREFIX_BYTES,
     Challenge,
-    Hello,
     Install,
     Introduction,
-    Refused,
+    ProvenIntroduction,
     Welcome,
-    encode_hello,
-    encode_introduction,
-    is_master_proof,
-    parse_challenge,
-    parse_prefix,
-    parse_welcome,
-    replica_proof,
 )
 from paceline_broker.replication.install import INSTALL_BYTES_MAX, Reception
+from paceline_broker.replication.messages import (
+    MESSAGE_BYTES_MAX,
+    PREFIX_BYTES,
+    Hello,
+    parse_answer,
+    parse_prefix,
+)
 from paceline_broker.replication.replica.ports import ReplicaHooks, ReplicaIdentity, ReplicaSettings
 from paceline_broker.replication.replica.replica import (
     FrameReceived,
@@ -139,8 +139,8 @@ class ReplicationClient:
         if self._link is not None:
             self._link.projections_ready(is_ready)
 
-    def nonce(self) -> bytes:
-        return self._random.token(NONCE_BYTES)
+    def nonce(self) -> Nonce:
+        return Nonce(self._random.token(NONCE_BYTES))
 
     def halt(self) -> None:
         """Not another word: the log failed or an operator is needed (R22)."""
@@ -216,7 +216,7 @@ class _Link(asyncio.BufferedProtocol):
             incarnation=identity.incarnation,
             nonce=self._client.nonce(),
         )
-        transport.write(encode_hello(self._hello))
+        transport.write(self._hello.encode())
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._view[self._filled :]
@@ -284,17 +284,15 @@ class _Link(asyncio.BufferedProtocol):
         body = bytes(self._view[PREFIX_BYTES:end])
         self._keep_from(end)
         if self._machine is None:
-            self._on_challenge(parse_challenge(body))
+            self._on_challenge(parse_answer(body, Challenge))
         else:
             self._on_welcome(self._machine, body)
 
-    def _on_challenge(self, challenge: Challenge | Refused) -> None:
+    def _on_challenge(self, challenge: Challenge) -> None:
         assert self._hello is not None
         assert self._transport is not None
-        if isinstance(challenge, Refused):
-            raise PeerError(f"refused: {challenge.code}: {challenge.detail}")
         secret, identity = self._client.secret, self._client.identity
-        if not is_master_proof(challenge, secret, self._hello):
+        if not challenge.is_proven(secret, self._hello):
             raise UnauthenticatedError("the master does not hold this cluster's secret")
         introduction = Introduction(
             replica_id=identity.replica_id,
@@ -313,13 +311,12 @@ class _Link(asyncio.BufferedProtocol):
             is_ready=self._client.is_ready,
         )
         # Also to a master of an older epoch: it must learn of ours (R5).
-        proof = replica_proof(secret, self._hello, challenge)
-        self._transport.write(encode_introduction(introduction, proof=proof))
+        proof = self._hello.proof(secret, challenge)
+        proven = ProvenIntroduction(**asdict(introduction), proof=proof)
+        self._transport.write(proven.encode())
 
     def _on_welcome(self, machine: ReplicaReplication, body: Buffer) -> None:
-        welcome = parse_welcome(body)
-        if isinstance(welcome, Refused):
-            raise PeerError(f"refused: {welcome.code}: {welcome.detail}")
+        welcome = parse_answer(body, Welcome)
         ready = machine.step(Welcomed(welcome))
         self._carry_out(ready)
         if ready.truncate_to is None:

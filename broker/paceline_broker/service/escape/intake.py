@@ -35,10 +35,10 @@ from paceline_broker.ports import Identity, LogWriter, Role
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.timers import Due
-from paceline_broker.replication.handshake import Hello, Refused
+from paceline_broker.replication.messages import Hello, Refused
 from paceline_broker.service.escape.notes import SentNote
 from paceline_broker.service.escape.wait import EscapeWait
-from paceline_broker.service.escape.wire import Told
+from paceline_broker.service.escape.wire import EscapeTold
 from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.topic_records import log_topic
@@ -134,7 +134,7 @@ class Intake:
 
     # -- of the own group --------------------------------------------------------------------------
 
-    async def told(self, told: Told) -> None:
+    async def told(self, told: EscapeTold) -> None:
         """Close what waits here and was sent elsewhere; returns when that is confirmed.
 
         What was delivered meanwhile, recalled, or is another message than the note means, stays as

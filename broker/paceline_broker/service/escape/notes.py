@@ -8,21 +8,28 @@ queue. An unclean election may put another message at the same place; then the e
 
 from array import array
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, TypeAlias
+
+from msgspec import Meta
+
+from paceline.wire.calls.request import U32_MAX, Number
 
 NOTES_MAX = 1_000_000
 """Some 28 MB, in memory and on disk; an acting master with so many sends no more."""
 
 
+EpochNumber: TypeAlias = Annotated[int, Meta(ge=0, le=U32_MAX)]
+
+
 class SentNote(NamedTuple):
     """One message that another group has confirmed."""
 
-    origin: int
+    origin: Annotated[int, Meta(ge=0)]
     """Where it was first stored (`pack_source`)."""
-    due_unix_ms: int
-    key: int
+    due_unix_ms: Number
+    key: Number
     """Of the queue it goes to (`queue_key`)."""
-    epoch: int
+    epoch: EpochNumber
     """Which wrote the place it was first stored at."""
 
 

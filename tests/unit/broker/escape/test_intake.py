@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as changed
 from tests.support.escape.scene import OTHER, RETRY, TOPICS, Scene, a_scene
 from tests.support.service.fakes import GROUP, until
 
@@ -21,13 +22,14 @@ from paceline.records.header import (
 )
 from paceline.types import Incarnation
 from paceline.wire import properties as names
+from paceline.wire.messages import Proof
 from paceline_broker.escape.connection import EscapeConnection
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.seals import Seal
-from paceline_broker.replication.handshake import encode_message
+from paceline_broker.replication.messages import frame, parse_message
 from paceline_broker.service.escape import wire
 from paceline_broker.service.escape.notes import SentNote
-from paceline_broker.service.escape.wire import Told
+from paceline_broker.service.escape.wire import EscapeTold
 
 SEALED_ID = list(TOPICS).index("sealed") + 1
 RETRY_ID = list(TOPICS).index(RETRY) + 1
@@ -137,11 +139,11 @@ async def test_an_acting_master_of_the_own_group_may_only_tell() -> None:
         group = scene.view().groups[OTHER]
         own = await EscapeConnection.open(scene.sender(OTHER), group)
         assert await own.send([a_batch()]) == ("FORBIDDEN",)
-        assert await own.tell(Told(notes=(), epochs=())) is None
+        assert await own.tell(EscapeTold(notes=(), epochs=())) is None
         own.close()
         other = await EscapeConnection.open(scene.sender(GROUP), group)
         with pytest.raises(PeerError):
-            await other.tell(Told(notes=(SentNote(1, 1, 1, 1),), epochs=()))
+            await other.tell(EscapeTold(notes=(SentNote(1, 1, 1, 1),), epochs=()))
         other.close()
 
 
@@ -159,9 +161,9 @@ async def test_who_does_not_hold_the_secret_is_given_nothing_and_gives_nothing()
 async def test_a_sender_without_the_secret_is_closed() -> None:
     async with a_scene() as scene:
         reader, writer = await asyncio.open_connection("127.0.0.1", scene.port)
-        writer.write(encode_message(wire.hello_document(scene.sender().hello)))
-        writer.write(encode_message(wire.proof_document(b"p" * 32)))
-        writer.write(encode_message(wire.messages_document([a_batch()])) + a_batch())
+        writer.write(scene.sender().hello.encode())
+        writer.write(wire.EscapeProof(proof=Proof(b"p" * 32)).encode())
+        writer.write(wire.EscapeMessages(sizes_bytes=(len(a_batch()),)).encode() + a_batch())
         answer = await asyncio.wait_for(reader.read(), 5)
         assert b"UNAUTHENTICATED" in answer
         assert scene.escaped() == []
@@ -178,7 +180,7 @@ async def test_another_broker_at_the_address_of_the_master_is_given_nothing() ->
 async def test_a_sender_of_another_cluster_is_refused() -> None:
     async with a_scene() as scene:
         sender = scene.sender()
-        sender = replace(sender, hello=replace(sender.hello, cluster_id="another"))
+        sender = replace(sender, hello=changed(sender.hello, cluster_id="another"))
         with pytest.raises(PeerError, match="OTHER_CLUSTER"):
             await EscapeConnection.open(sender, scene.view().groups[OTHER])
 
@@ -204,10 +206,10 @@ async def test_a_sender_of_another_cluster_is_refused() -> None:
 async def test_malformed_requests_close_the_connection(request_document: dict[str, Any]) -> None:
     async with a_scene() as scene:
         connection = await a_connection(scene)
-        connection._receiver.say(request_document)
+        connection._receiver._writer.write(frame(request_document))
         # Closed with something unread, the other side may be told of a reset before it reads.
         with pytest.raises((PeerError, ConnectionError), match=r"refused|closed|reset"):
-            await connection._receiver.hear(wire.parse_answer)
+            await connection._receiver.hear(wire.EscapeAnswer)
         connection.close()
 
 
@@ -216,9 +218,10 @@ async def test_a_second_request_before_the_answer_closes() -> None:
         scene.there.log.is_automatic = False
         connection = await a_connection(scene)
         for _ in range(2):
-            connection._receiver.say(wire.messages_document([a_batch()]), followed_by=[a_batch()])
+            sizes = wire.EscapeMessages(sizes_bytes=(len(a_batch()),))
+            connection._receiver.say(sizes, followed_by=[a_batch()])
         with pytest.raises((PeerError, ConnectionError)):
-            await connection._receiver.hear(wire.parse_answer)
+            await connection._receiver.hear(wire.EscapeAnswer)
         connection.close()
         await until(lambda: len(scene.escaped()) == 1)
 
@@ -228,12 +231,8 @@ Mangle = Callable[[bytes], bytes]
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"{}", b'{"kind":1}', b"\xff"], ids=repr)
 def test_any_bytes_are_a_message_or_an_error_of_the_peer(body: bytes) -> None:
-    for parse in (
-        wire.parse_escape_hello,
-        wire.parse_escape_challenge,
-        wire.parse_escape_proof,
-        wire.parse_request,
-        wire.parse_answer,
-    ):
+    for kind in (wire.EscapeHello, wire.EscapeChallenge, wire.EscapeProof, wire.EscapeAnswer):
         with pytest.raises(PeerError):
-            parse(body)
+            parse_message(body, kind)
+    with pytest.raises(PeerError):
+        wire.parse_request(body)

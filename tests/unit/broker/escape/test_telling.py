@@ -14,7 +14,7 @@ from paceline_broker.escape.session import EscapeSession
 from paceline_broker.replication.master.server import ReplicationServer
 from paceline_broker.service.escape.notes import SentNote
 from paceline_broker.service.escape.wait import GRACE_MS, EscapeWait
-from paceline_broker.service.escape.wire import EPOCHS_MAX, ESCAPE_HELLO
+from paceline_broker.service.escape.wire import EPOCHS_MAX, EscapeHello
 
 
 def delivered(scene: Scene) -> list[bytes]:
@@ -40,7 +40,7 @@ async def returned(scene: Scene, *, epoch: int = 8) -> AsyncIterator[None]:
     scene.here.log.epoch_starts[epoch] = start
     scene.here.log.is_automatic = True
     server = ReplicationServer(group=GROUP, secret=SECRET, random=SeededRandom("m"))
-    server.serve(ESCAPE_HELLO, partial(EscapeSession, scene.here.service.intake))
+    server.serve(EscapeHello, partial(EscapeSession, scene.here.service.intake))
     port = await server.start("127.0.0.1", 0)
     view = scene.view(version=9, g1_port=port)
     scene.returned.group_view = view.groups[GROUP]

@@ -27,9 +27,9 @@ from paceline.errors import (
 from paceline.records.header import HEADER_BYTES, stamp
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.replication.frames import FRAME_HEADER_BYTES, encode_frame_header
-from paceline_broker.replication.handshake import MAGIC
 from paceline_broker.replication.master.ports import TermSettings
 from paceline_broker.replication.master.server import STRANGERS_MAX
+from paceline_broker.replication.messages import MAGIC
 
 FAST = TermSettings(tick_ms=20, heartbeat_ms=40, replica_idle_ms_max=300)
 

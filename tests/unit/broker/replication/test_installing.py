@@ -1,22 +1,18 @@
 """When a replica takes its master's checkpoint, and what it believes of it (R14, R16)."""
 
 import hashlib
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.support.replication.replica import a_frame, a_replica, a_welcome
 
 from paceline.errors import PeerError
 from paceline.platform.ports import Buffer
 from paceline.types import PhysicalOffset
 from paceline_broker.log.epochs import EpochTable
-from paceline_broker.replication.handshake import (
-    PREFIX_BYTES,
-    Install,
-    encode_welcome,
-    parse_welcome,
-)
+from paceline_broker.replication.handshake import Install, Welcome
 from paceline_broker.replication.install import PIECE_BYTES, Reception, send_checkpoint
+from paceline_broker.replication.messages import PREFIX_BYTES, parse_message
 from paceline_broker.replication.replica.replica import Truncated, Welcomed
 
 START, POSITION, CONFIRM = PhysicalOffset(800), PhysicalOffset(900), PhysicalOffset(950)
@@ -64,7 +60,7 @@ def test_an_install_that_is_not_needed_or_out_of_bounds_closes(start: int, posit
 
 def test_the_welcome_with_an_install_survives_the_wire() -> None:
     welcome = an_install().welcome
-    assert parse_welcome(encode_welcome(welcome)[PREFIX_BYTES:]) == welcome
+    assert parse_message(welcome.encode()[PREFIX_BYTES:], Welcome) == welcome
 
 
 class Target:

@@ -1,25 +1,29 @@
 """Frames and handshake messages: exact bytes, and refusal of everything else."""
 
 import struct
-from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import asdict, replace
 from tests.support.replication.builders import TABLE, an_introduction
 
 from paceline.errors import PeerError
 from paceline.types import GroupName, Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
-from paceline_broker.replication import frames, handshake
+from paceline.wire.messages import NO_PROOF, Nonce, Proof
+from paceline_broker.integrity.repair_wire import RepairHello
+from paceline_broker.replication import frames, handshake, messages
+from paceline_broker.service.escape.wire import EscapeHello
 
 SECRET = b"s" * 32
-HELLO = handshake.Hello(
+HELLO = messages.Hello(
     cluster_id="c",
     group=GroupName("g1"),
     replica_id=ReplicaId(2),
     incarnation=Incarnation(7),
-    nonce=b"n" * 16,
+    nonce=Nonce(b"n" * 16),
 )
 
 
@@ -38,9 +42,20 @@ def a_challenge(**changes: Any) -> handshake.Challenge:
         "master_id": ReplicaId(1),
         "incarnation": Incarnation(4),
         "epoch": MasterEpoch(3),
-        "nonce": b"m" * 16,
+        "nonce": Nonce(b"m" * 16),
     }
-    return handshake.answer_hello(SECRET, HELLO, **{**fields, **changes})
+    challenge = handshake.Challenge(**{"proof": NO_PROOF, **fields, **changes})
+    return challenge.proven(SECRET, HELLO)
+
+
+def a_welcome() -> handshake.Welcome:
+    return handshake.Welcome(
+        epoch=MasterEpoch(3),
+        truncate_to=PhysicalOffset(48),
+        is_unclean=True,
+        end=PhysicalOffset(96),
+        epochs=TABLE,
+    )
 
 
 def test_frame_header_is_read_back() -> None:
@@ -85,36 +100,56 @@ def test_any_40_bytes_are_a_frame_or_a_peer_error(buffer: bytes) -> None:
 
 
 def _body(message: bytes) -> bytes:
-    size = handshake.parse_prefix(message, size_bytes_max=handshake.MESSAGE_BYTES_MAX)
-    assert size == len(message) - handshake.PREFIX_BYTES
-    return message[handshake.PREFIX_BYTES :]
+    size = messages.parse_prefix(message, size_bytes_max=messages.MESSAGE_BYTES_MAX)
+    assert size == len(message) - messages.PREFIX_BYTES
+    return message[messages.PREFIX_BYTES :]
 
 
 def test_handshake_messages_are_read_back() -> None:
-    assert handshake.parse_hello(_body(handshake.encode_hello(HELLO))) == HELLO
-    challenge = a_challenge()
-    assert handshake.parse_challenge(_body(handshake.encode_challenge(challenge))) == challenge
-    introduction = an_introduction(2, end=96, confirm=48)
-    message = handshake.encode_introduction(introduction, proof=b"p" * 32)
-    assert handshake.parse_introduction(_body(message)) == (introduction, b"p" * 32)
-    welcome = handshake.Welcome(
-        epoch=MasterEpoch(3),
-        truncate_to=PhysicalOffset(48),
-        is_unclean=True,
-        end=PhysicalOffset(96),
-        epochs=TABLE,
+    introduction = handshake.ProvenIntroduction(
+        **asdict(an_introduction(2, end=96, confirm=48)), proof=Proof(b"p" * 32)
     )
-    assert handshake.parse_welcome(_body(handshake.encode_welcome(welcome))) == welcome
-    refused = handshake.Refused(code="OLDER_EPOCH", detail="the master is in epoch 9")
-    assert handshake.parse_welcome(_body(handshake.encode_refused(refused))) == refused
-    assert handshake.parse_challenge(_body(handshake.encode_refused(refused))) == refused
+    for message in (HELLO, a_challenge(), introduction, a_welcome()):
+        assert messages.parse_message(_body(message.encode()), type(message)) == message
+        assert messages.parse_answer(_body(message.encode()), type(message)) == message
 
 
-PARSERS: list[Callable[[bytes], object]] = [
-    handshake.parse_hello,
-    handshake.parse_challenge,
-    handshake.parse_introduction,
-    handshake.parse_welcome,
+def test_a_refusal_in_place_of_an_answer_is_raised() -> None:
+    refused = messages.Refused(code="OLDER_EPOCH", detail="the master is in epoch 9")
+
+    for kind in (handshake.Challenge, handshake.Welcome):
+        with pytest.raises(PeerError, match="refused: OLDER_EPOCH: the master is in epoch 9"):
+            messages.parse_answer(_body(refused.encode()), kind)
+
+
+def test_messages_have_the_documented_json() -> None:
+    challenge = orjson.loads(_body(a_challenge().encode()))
+    welcome = orjson.loads(_body(a_welcome().encode()))
+
+    assert challenge == {
+        "kind": "challenge",
+        "master_id": 1,
+        "incarnation": 4,
+        "epoch": 3,
+        "nonce": "6d" * 16,
+        "proof": a_challenge().proof.hex(),
+    }
+    assert welcome == {
+        "kind": "welcome",
+        "epoch": 3,
+        "truncate_to": 48,
+        "is_unclean": True,
+        "end": 96,
+        "epochs": TABLE.to_json(),
+        "install": None,
+    }
+
+
+KINDS: list[type[messages.Message]] = [
+    messages.Hello,
+    handshake.Challenge,
+    handshake.ProvenIntroduction,
+    handshake.Welcome,
 ]
 
 JSON_VALUES = (
@@ -128,9 +163,9 @@ JSON_VALUES = (
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_message_or_a_peer_error(body: bytes) -> None:
-    for parse in PARSERS:
+    for kind in KINDS:
         with pytest.raises(PeerError):
-            parse(body)
+            messages.parse_message(body, kind)
 
 
 @given(
@@ -141,11 +176,11 @@ def test_any_bytes_are_a_message_or_a_peer_error(body: bytes) -> None:
     ),
 )
 def test_any_fields_are_a_message_or_a_peer_error(kind: str, fields: dict[str, Any]) -> None:
-    body = _body(handshake.encode_message({**fields, "kind": kind}))
+    body = _body(messages.frame({**fields, "kind": kind}))
 
-    for parse in PARSERS:
+    for expected in KINDS:
         try:
-            parse(body)
+            messages.parse_message(body, expected)
         except PeerError:
             continue
 
@@ -153,26 +188,26 @@ def test_any_fields_are_a_message_or_a_peer_error(kind: str, fields: dict[str, A
 def test_foreign_protocol_is_refused_at_its_first_bytes() -> None:
     for prefix in (b"GET / HT", b"PLR1\x00\x00\x00\x00", b"PLR1\xff\xff\xff\xff"):
         with pytest.raises(PeerError):
-            handshake.parse_prefix(prefix, size_bytes_max=handshake.HELLO_BYTES_MAX)
+            messages.parse_prefix(prefix, size_bytes_max=messages.HELLO_BYTES_MAX)
 
 
 def test_proofs_hold_only_for_their_identity_nonces_and_direction() -> None:
     challenge = a_challenge()
-    proof = handshake.replica_proof(SECRET, HELLO, challenge)
+    proof = HELLO.proof(SECRET, challenge)
 
-    assert handshake.is_master_proof(challenge, SECRET, HELLO)
-    assert handshake.is_replica_proof(proof, SECRET, HELLO, master_nonce=challenge.nonce)
+    assert challenge.is_proven(SECRET, HELLO)
+    assert HELLO.is_proven(proof, SECRET, peer_nonce=challenge.nonce)
 
-    assert not handshake.is_master_proof(challenge, b"x" * 32, HELLO)
-    assert not handshake.is_replica_proof(proof, SECRET, HELLO, master_nonce=b"x" * 16)
-    assert not handshake.is_replica_proof(
-        challenge.proof, SECRET, HELLO, master_nonce=challenge.nonce
-    )
-    other = handshake.Challenge(
-        master_id=challenge.master_id,
-        incarnation=challenge.incarnation,
-        epoch=MasterEpoch(4),
-        nonce=challenge.nonce,
-        proof=challenge.proof,
-    )
-    assert not handshake.is_master_proof(other, SECRET, HELLO)
+    assert not challenge.is_proven(b"x" * 32, HELLO)
+    assert not HELLO.is_proven(proof, SECRET, peer_nonce=b"x" * 16)
+    assert not HELLO.is_proven(challenge.proof, SECRET, peer_nonce=challenge.nonce)
+    other = replace(challenge, epoch=MasterEpoch(4))
+    assert not other.is_proven(SECRET, HELLO)
+
+
+def test_a_proof_of_one_purpose_serves_for_no_other() -> None:
+    challenge = a_challenge()
+    hellos = [kind(**asdict(HELLO)) for kind in (messages.Hello, RepairHello, EscapeHello)]
+
+    assert len({hello.proof(SECRET, challenge) for hello in hellos}) == 3
+    assert [challenge.is_proven(SECRET, hello) for hello in hellos] == [True, False, False]
