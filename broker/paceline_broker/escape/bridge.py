@@ -32,6 +32,7 @@ from paceline_broker.escape.connection import Codes, EscapeConnection
 from paceline_broker.escape.held import Held
 from paceline_broker.escape.notes_file import NotesFile
 from paceline_broker.ports import Acting, Role
+from paceline_broker.projections.consume_queues import queue_of, topic_of
 from paceline_broker.projections.timers import Due
 from paceline_broker.service.delays.delivery import REFUSALS, Lateness
 from paceline_broker.service.delays.delivery_batch import Ready, Target, delivered_batch
@@ -263,7 +264,7 @@ class Bridge:
         """It waits beside the backlog, so that it holds back nothing that can go."""
         self._note_why(entry, "no broker group takes its topic now")
         self._alone.discard(entry.source)
-        self._asleep.setdefault(entry.key >> 16, array("Q")).append(entry.source)
+        self._asleep.setdefault(topic_of(entry.key), array("Q")).append(entry.source)
 
     def _open_groups(self) -> dict[GroupName, GroupView]:
         """Other groups that have a master; an acting one is none."""
@@ -306,7 +307,7 @@ class Bridge:
             if count == PART_MESSAGES or size >= PART_BYTES:
                 left += self._backlog[at:]
                 break
-            topic_id, queue = entry.key >> 16, entry.key & 0xFFFF
+            topic_id, queue = topic_of(entry.key), queue_of(entry.key)
             queues = self._queues(topic_id, group)
             if not queues:
                 if topic_id not in taken:

@@ -3,6 +3,7 @@
 from paceline.platform.telemetry import Metrics, Samples
 from paceline.wire.names import RETRY_PREFIX
 from paceline_broker.ports import RoleState
+from paceline_broker.projections.consume_queues import topic_of
 from paceline_broker.service.long_work import LongWork
 from paceline_broker.service.service import Service
 
@@ -89,7 +90,7 @@ def _in_flight(service: Service) -> Samples:
     receipts = role.projections.receipts
     for group in receipts.groups():
         for key, queue in receipts.of_group(group).items():
-            topic = service.routes.topic_name(key >> 16)
+            topic = service.routes.topic_name(topic_of(key))
             is_retry = "true" if topic.startswith(RETRY_PREFIX) else "false"
             at = (topic, group, is_retry, "false")
             counts[at] = counts.get(at, 0) + len(queue.in_flight)

@@ -25,6 +25,16 @@ def queue_key(topic_id: int, queue_id: int) -> int:
     return topic_id << 16 | queue_id
 
 
+def topic_of(key: int) -> TopicId:
+    """The topic of a queue key."""
+    return TopicId(key >> 16)
+
+
+def queue_of(key: int) -> QueueId:
+    """The queue of a queue key, within its topic and broker group."""
+    return QueueId(key & 0xFFFF)
+
+
 class Run(NamedTuple):
     """Whole batches of one queue that are neighbours in the log."""
 
@@ -60,11 +70,11 @@ class ConsumeQueue:
 
     @property
     def topic_id(self) -> TopicId:
-        return TopicId(self.key >> 16)
+        return topic_of(self.key)
 
     @property
     def queue_id(self) -> QueueId:
-        return QueueId(self.key & 0xFFFF)
+        return queue_of(self.key)
 
     def add(self, base: int, record_count: int, position: int, size_bytes: int) -> None:
         """Index the batch at `position`. Raises CorruptLogError if it is not the queue's next."""
@@ -201,7 +211,7 @@ class ConsumeQueues:
             queue.drop_below(log_start)
 
     def drop_topic(self, topic_id: int) -> None:
-        for key in [key for key in self._queues if key >> 16 == topic_id]:
+        for key in [key for key in self._queues if topic_of(key) == topic_id]:
             del self._queues[key]
 
     def snapshot(self, log_start: int = 0) -> bytes:

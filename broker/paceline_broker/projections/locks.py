@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from paceline.types import MasterEpoch, PhysicalOffset
+from paceline_broker.projections.consume_queues import topic_of
 
 LEASE_MS_DEFAULT = 60_000
 """RocketMQ's rebalance.lockMaxLiveTime."""
@@ -221,7 +222,7 @@ class Locks:
             del self._locks[at]
 
     def drop_topic(self, topic_id: int) -> None:
-        for at in [at for at in self._locks if at[1] >> 16 == topic_id]:
+        for at in [at for at in self._locks if topic_of(at[1]) == topic_id]:
             del self._locks[at]
 
     @property

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
 from paceline.types import QueueOffset
+from paceline_broker.projections.consume_queues import topic_of
 from paceline_broker.projections.locks import Token, token_json
 
 _RESET = struct.Struct("<QQ")  # queue key, generation
@@ -159,7 +160,7 @@ class Offsets:
     def _set(self, group: str, key: int, committed: Committed, at: Joined) -> None:
         queues = self._groups.setdefault(group, {})
         if key not in queues:
-            self._joined.setdefault((group, key >> 16), at)
+            self._joined.setdefault((group, topic_of(key)), at)
         queues[key] = committed
 
     def clamp(self, facts: QueueFacts) -> None:
@@ -176,7 +177,7 @@ class Offsets:
 
     def drop_topic(self, topic_id: int) -> None:
         for group in self._groups.values():
-            for key in [key for key in group if key >> 16 == topic_id]:
+            for key in [key for key in group if topic_of(key) == topic_id]:
                 del group[key]
         for name in [name for name in self._joined if name[1] == topic_id]:
             del self._joined[name]

@@ -21,6 +21,7 @@ from paceline.errors import (
 )
 from paceline.records.header import BatchHeader
 from paceline.types import QueueOffset
+from paceline_broker.projections.consume_queues import topic_of
 
 WINDOW_BATCHES = 5
 """Kafka's max.in.flight with idempotence: a client has at most this many batches under way."""
@@ -179,7 +180,7 @@ class Producers:
         self.voided_at = at
 
     def drop_topic(self, topic_id: int) -> None:
-        self._keep(lambda at, _: at[1] >> 16 != topic_id)
+        self._keep(lambda at, _: topic_of(at[1]) != topic_id)
 
     def _keep(self, is_kept: "Callable[[tuple[int, int], ProducerState], bool]") -> None:
         kept = [(at, state) for at, state in self._states.items() if is_kept(at, state)]

@@ -21,7 +21,12 @@ from paceline.records.header import BatchHeader, Cause, Kind
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline.wire.names import group_of_retries
 from paceline_broker.projections import snapshots
-from paceline_broker.projections.consume_queues import ConsumeQueue, ConsumeQueues, queue_key
+from paceline_broker.projections.consume_queues import (
+    ConsumeQueue,
+    ConsumeQueues,
+    queue_key,
+    topic_of,
+)
 from paceline_broker.projections.locks import LockOutcome, LockRequest, Locks, Token
 from paceline_broker.projections.offsets import CommitOutcome, CommitRequest, Joined, Offsets
 from paceline_broker.projections.pins import PinRequest, Pins
@@ -373,7 +378,7 @@ class Projections:
     def topic_ids(self) -> list[int]:
         """Every topic that something here hangs on, sorted (R35)."""
         keys = self.offsets.keys() | self.locks.keys() | self.receipts.keys() | self.seals.keys()
-        found = set(self.topics) | self.send_backs.topic_ids() | {key >> 16 for key in keys}
+        found = set(self.topics) | self.send_backs.topic_ids() | {topic_of(key) for key in keys}
         return sorted(found)
 
     def _fold_retention(self, header: BatchHeader, document: dict[str, Any]) -> None:
@@ -408,7 +413,7 @@ class Projections:
 
     def joined_at(self, group: str, key: int) -> int | None:
         """Where a queue stood when the group began to read its topic here, if it has."""
-        joined = self.offsets.joined(group, key >> 16)
+        joined = self.offsets.joined(group, topic_of(key))
         queue = self.consume_queues.get(key)
         if joined is None:
             return None

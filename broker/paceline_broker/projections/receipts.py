@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from paceline_broker.projections.consume_queues import topic_of
 from paceline_broker.projections.receipt_queue import Done, Grant, QueueReceipts, Run
 
 _LENGTH = struct.Struct("<I")
@@ -180,9 +181,9 @@ class Receipts:
 
     def drop_topic(self, topic_id: int) -> None:
         for queues in self._groups.values():
-            for key in [key for key in queues if key >> 16 == topic_id]:
+            for key in [key for key in queues if topic_of(key) == topic_id]:
                 del queues[key]
-        self._forget_dying(lambda dying: dying.key >> 16 == topic_id)
+        self._forget_dying(lambda dying: topic_of(dying.key) == topic_id)
 
     def drop_group(self, group: str) -> None:
         """Every handle is void, and so is what was to be buried."""

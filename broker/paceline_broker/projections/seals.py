@@ -8,6 +8,8 @@ sealed.
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from paceline_broker.projections.consume_queues import topic_of
+
 
 class Seal(NamedTuple):
     """One sealed queue."""
@@ -34,7 +36,7 @@ class Seals:
 
     def drop_topic(self, topic_id: int) -> None:
         """The topic was deleted (R35)."""
-        for key in [key for key in self.by_key if key >> 16 == topic_id]:
+        for key in [key for key in self.by_key if topic_of(key) == topic_id]:
             del self.by_key[key]
 
     def to_json(self) -> list[list[Any]]:

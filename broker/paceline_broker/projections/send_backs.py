@@ -24,6 +24,7 @@ from paceline.records.header import (
     Kind,
     pack_source,
 )
+from paceline_broker.projections.consume_queues import topic_of
 
 NOTED = frozenset(
     {(Kind.DELAY, Cause.RETRIED), (Kind.NORMAL, Cause.DEAD), (Kind.NORMAL, Cause.RESENT)}
@@ -118,7 +119,7 @@ class SendBacks:
     def drop_topic(self, topic_id: int) -> None:
         """Everything that was made for a deleted topic, and resets of its queues (R35)."""
         self._topics.pop(topic_id, None)
-        for at in [at for at in self._resets if at[1] >> 16 == topic_id]:
+        for at in [at for at in self._resets if topic_of(at[1]) == topic_id]:
             del self._resets[at]
 
     def drop_group(self, group: str) -> None:
@@ -127,7 +128,7 @@ class SendBacks:
             del self._resets[at]
 
     def topic_ids(self) -> set[int]:
-        return set(self._topics) | {key >> 16 for _, key in self._resets}
+        return set(self._topics) | {topic_of(key) for _, key in self._resets}
 
     def __len__(self) -> int:
         return sum(

@@ -23,7 +23,7 @@ from sortedcontainers import SortedList
 
 from paceline.records.decode import BatchView
 from paceline.records.header import SOURCE_INDEX_BITS, BatchHeader, Cause, Kind
-from paceline_broker.projections.consume_queues import queue_key
+from paceline_broker.projections.consume_queues import queue_key, topic_of
 
 CHUNK_ENTRIES = 4096
 """Closing a chunk's gaps takes some 100 us."""
@@ -204,7 +204,7 @@ class Timers:
 
     def _counted(self, key: int, more: int) -> None:
         self._count += more
-        for counts, target in ((self.by_topic, key >> 16), (self.by_queue, key)):
+        for counts, target in ((self.by_topic, topic_of(key)), (self.by_queue, key)):
             count = counts.get(target, 0) + more
             if count:
                 counts[target] = count
@@ -429,7 +429,7 @@ class Timers:
                     return found
                 looked_at += 1
                 entry = self.find(order[at] & _SOURCE_MASK)
-                if entry is not None and topic_id in (None, entry.key >> 16):
+                if entry is not None and topic_id in (None, topic_of(entry.key)):
                     found.append(entry)
         return found
 
@@ -468,7 +468,7 @@ class Timers:
             numbers = numbers[8 * count :]
         timers._append(sources, dues, keys)
         timers.by_queue = dict(Counter(keys))
-        timers.by_topic = dict(Counter(key >> 16 for key in keys))
+        timers.by_topic = dict(Counter(topic_of(key) for key in keys))
         timers._count = count
         pairs = numbers[: 16 * moved].cast("Q").tolist()
         timers._origins = dict(zip(pairs[::2], pairs[1::2], strict=True))

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from paceline.records.decode import BatchView
 from paceline.records.header import BatchHeader, Cause, Kind, pack_source, unpack_source
 from paceline.types import PhysicalOffset
-from paceline_broker.projections.consume_queues import queue_key
+from paceline_broker.projections.consume_queues import queue_key, topic_of
 
 
 class Ended(IntEnum):
@@ -156,7 +156,7 @@ class Transactions:
         """Open halves for a deleted topic can never be committed (R35)."""
         for position in list(self._open):
             at = self._at(position)
-            if self._keys[at] >> 16 != topic_id:
+            if topic_of(self._keys[at]) != topic_id:
                 continue
             for index in self._open_indexes(at):
                 current = pack_source(position, index)
@@ -271,7 +271,7 @@ class Transactions:
         """How many halves are open for each target topic."""
         counts: dict[int, int] = {}
         for key, count in self.open_by_queue().items():
-            counts[key >> 16] = counts.get(key >> 16, 0) + count
+            counts[topic_of(key)] = counts.get(topic_of(key), 0) + count
         return counts
 
     def open_by_queue(self) -> dict[int, int]:

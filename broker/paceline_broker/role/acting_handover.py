@@ -20,6 +20,7 @@ from paceline.wire.names import retry_topic
 from paceline_broker.acting.offsets import Provisional
 from paceline_broker.acting.offsets_file import OffsetsFile
 from paceline_broker.ports import Acting
+from paceline_broker.projections.consume_queues import queue_key, queue_of, topic_of
 from paceline_broker.projections.locks import token_json
 
 log = logging.getLogger("paceline.acting")
@@ -91,7 +92,7 @@ class ActingHandover:
         known = [
             (key, provisional)
             for key, provisional in rows
-            if key & 0xFFFF < queues.get(key >> 16, 0) and provisional.is_of(group_id)
+            if queue_of(key) < queues.get(topic_of(key), 0) and provisional.is_of(group_id)
         ]
         codes: dict[int, str | None] = {
             key: "QUEUE_NOT_FOUND" if provisional.is_of(group_id) else "GROUP_NOT_FOUND"  # R35
@@ -116,8 +117,8 @@ class ActingHandover:
                     "provisional_offset_refused",
                     extra={
                         "consumer_group": group,
-                        "topic_id": key >> 16,
-                        "queue": key & 0xFFFF,
+                        "topic_id": topic_of(key),
+                        "queue": queue_of(key),
                         "offset": provisional.offset,
                         "code": codes[key],
                     },
@@ -143,7 +144,7 @@ class ActingHandover:
             why = answer.get("detail", "no answer")
             log.info("hand_over_waits", extra={"why": why, "code": answer.get("code")})
             return None
-        return {(row["topic_id"] << 16) | row["queue"]: row["code"] for row in decided}
+        return {queue_key(row["topic_id"], row["queue"]): row["code"] for row in decided}
 
     async def _post(self, address: str, document: dict[str, Any]) -> dict[str, Any]:
         """The JSON object that a broker answers, whatever its status; {} if there is none."""
@@ -162,8 +163,8 @@ class ActingHandover:
 
 def _row(key: int, provisional: Provisional) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "topic_id": key >> 16,
-        "queue": key & 0xFFFF,
+        "topic_id": topic_of(key),
+        "queue": queue_of(key),
         "offset": provisional.offset,
         "generation": provisional.generation,
     }

@@ -11,6 +11,7 @@ from paceline.wire.calls.pop import Receive
 from paceline.wire.calls.request import read_request
 from paceline.wire.http import PullRequest
 from paceline.wire.receipts import Receipt, format_handle
+from paceline_broker.projections.consume_queues import queue_of, topic_of
 from paceline_broker.server.http_requests import json_answer, read_json
 from paceline_broker.service.messages import JSON_PULL_BYTES_MAX
 from paceline_broker.service.pop.grant import PopGrant, PopGrantRow
@@ -49,8 +50,8 @@ class ReceiptRoutes:
                 offset = message["offset"]
                 receipt = Receipt(
                     self._service.routes.group,
-                    row.key >> 16,
-                    row.key & 0xFFFF,
+                    topic_of(row.key),
+                    queue_of(row.key),
                     offset,
                     given.position,
                     row.attempt,
@@ -60,7 +61,7 @@ class ReceiptRoutes:
 
     async def _read(self, row: PopGrantRow) -> list[dict[str, Any]]:
         service = self._service
-        topic_id, queue_id = row.key >> 16, row.key & 0xFFFF
+        topic_id, queue_id = topic_of(row.key), queue_of(row.key)
         topic = service.routes.topics_by_id.get(topic_id)
         if topic is None:
             return []  # deleted meanwhile, and its messages with it (R35)

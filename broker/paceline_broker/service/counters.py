@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from paceline.platform.telemetry import Metrics, Samples
 from paceline_broker.ports import Role, RoleState
+from paceline_broker.projections.consume_queues import topic_of
 from paceline_broker.service.routes import Routes
 
 
@@ -172,6 +173,6 @@ def _lag(role: Role, routes: Routes) -> Samples:
         for key, committed in projections.offsets.of_group(group).items():
             queue = projections.consume_queues.get(key)
             end = 0 if queue is None else queue.confirmed_end(confirm)
-            at = (routes.topic_name(key >> 16), group, "false", "false")
+            at = (routes.topic_name(topic_of(key)), group, "false", "false")
             lags[at] = lags.get(at, 0) + max(0, end - committed.offset)
     return lags

@@ -24,6 +24,7 @@ from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupVi
 from paceline.wire.names import check_readable_topic_name, dlq_topic, retry_topic
 from paceline.wire.static_topics import Place, places
 from paceline.wire.topics import DELAY, FIFO, MIXED, NORMAL, TRANSACTION
+from paceline_broker.projections.consume_queues import queue_key
 
 _USUAL = ConsumerGroupSettings()
 _NORMAL, _DELAY, _HALF = 1 << Kind.NORMAL, 1 << Kind.DELAY, 1 << Kind.HALF
@@ -98,7 +99,7 @@ class Routes:
         }
         self.static_topics = tuple(topic for topic in view.topics.values() if topic.is_static)
         self.places = {
-            topic.topic_id << 16 | queue: place
+            queue_key(topic.topic_id, queue): place
             for topic in self.static_topics
             for (group, queue), place in places(topic.logical_queues).items()
             if group == self.group
@@ -183,7 +184,7 @@ class Routes:
         elif topic_id is None:
             raise BadRequestError("topic_id is missing", field="topic_id")
         self.check_queue(topic_id, row.queue)
-        return topic_id << 16 | row.queue
+        return queue_key(topic_id, row.queue)
 
     def check_send(self, topic_id: int, queue_id: int, kind: int) -> None:
         """Raise unless clients may send batches of that kind to the queue (R35, a topic's perm).

@@ -14,6 +14,7 @@ from paceline.wire.message_ids import RECALL, OffsetMessageId, make_handle, pars
 from paceline.wire.names import check_topic_name
 from paceline_broker.appender import Outcomes
 from paceline_broker.ports import LogWriter, Role
+from paceline_broker.projections.consume_queues import queue_of, topic_of
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.timers import Due, Timers
 from paceline_broker.service.ledger import Ledger
@@ -101,8 +102,8 @@ class DelayCalls:
     def _row(self, entry: Due, timers: Timers) -> wire.DelayedMessage:
         origin = message_id_of(timers.origin(entry.source), self._role.identity.group)
         return wire.DelayedMessage(
-            topic=self._name(entry.key >> 16),
-            queue=entry.key & 0xFFFF,
+            topic=self._name(topic_of(entry.key)),
+            queue=queue_of(entry.key),
             due_unix_ms=entry.due_unix_ms,
             message_id=str(origin),
             recall_handle=make_handle(RECALL, origin),
@@ -123,6 +124,6 @@ def _pending(timers: Timers, message_id: OffsetMessageId, topic_id: int, now_ms:
         raise ConflictError(
             f"message {message_id} does not wait: it was delivered or taken back, or never was"
         )
-    if key >> 16 != topic_id:
+    if topic_of(key) != topic_id:
         raise BadRequestError(f"message {message_id} is of another topic", field="topic")
     return found

@@ -32,6 +32,7 @@ from paceline.records.header import Cause, unpack_source
 from paceline.types import PhysicalOffset
 from paceline.wire.names import DELAY_DLQ_TOPIC
 from paceline_broker.ports import LogWriter, Role
+from paceline_broker.projections.consume_queues import queue_of, topic_of
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.timers import Due, Timers
 from paceline_broker.service.delays.delivery_batch import Ready, Target, delivered_batch
@@ -287,7 +288,7 @@ class Delivery:
 
     def _target(self, key: int) -> Target | str:
         """Where messages for a queue go; or why they have to wait."""
-        topic_id, queue_id = key >> 16, key & 0xFFFF
+        topic_id, queue_id = topic_of(key), queue_of(key)
         group = self._role.identity.group
         count = self._routes.queue_counts.get(topic_id)
         if count is not None and queue_id < count:

@@ -14,6 +14,7 @@ from paceline.records.header import SOURCE_INDEX_BITS, Cause, Kind, unpack_sourc
 from paceline.types import GroupName, PhysicalOffset
 from paceline.wire import properties as names
 from paceline_broker.ports import LogWriter, Role
+from paceline_broker.projections.consume_queues import queue_of, topic_of
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.timers import Due
 from paceline_broker.service.delays.sources import SourceBatch
@@ -125,8 +126,8 @@ def _stored_again(key: int, kept: Sequence[_Kept], group: GroupName) -> bytes:
         born_unix_ms=[message.born_unix_ms for message in messages],
         due_unix_ms=[entry.due_unix_ms for entry, _, _ in kept],
         sources=[entry.source for entry, _, _ in kept],
-        topic_id=key >> 16,
-        queue_id=key & 0xFFFF,
+        topic_id=topic_of(key),
+        queue_id=queue_of(key),
         kind=Kind.DELAY,
         flags=Cause.AGAIN,
     )

@@ -22,7 +22,7 @@ from paceline.wire.stream import (
     FetchQueue,
 )
 from paceline_broker.ports import LogReader, Role
-from paceline_broker.projections.consume_queues import ConsumeQueue, Span
+from paceline_broker.projections.consume_queues import ConsumeQueue, Span, queue_key
 from paceline_broker.service.fetch.replica_suggestion import SlowReads
 from paceline_broker.service.routes import Routes
 
@@ -203,7 +203,7 @@ def _look(
     if topic_id in routes.unreadable:
         found.has_code = True
         return FetchPart(topic_id, queue_id, FetchCode.NO_PERMISSION, 0, 0, 0), None
-    queue = role.projections.consume_queues.get(topic_id << 16 | queue_id)
+    queue = role.projections.consume_queues.get(queue_key(topic_id, queue_id))
     start, end, folded = (0, 0, 0) if queue is None else _range(queue, found.answer.confirm)
     code = FetchCode.OK
     span = None

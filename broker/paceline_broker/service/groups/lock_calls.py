@@ -8,6 +8,7 @@ from paceline.wire.calls.request import to_json
 from paceline.wire.names import check_name
 from paceline_broker.appender import Outcomes
 from paceline_broker.ports import LogWriter, Role
+from paceline_broker.projections.consume_queues import queue_of, topic_of
 from paceline_broker.projections.locks import LockEntry, LockOutcome, LockRequest, Token, token_json
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.groups.acting import ActingUse
@@ -98,8 +99,8 @@ def _row(outcome: LockOutcome) -> wire.LockedRow:
         # Another client's token is nobody's business: with it one could commit in its name.
         token = token_json(lock.token)
     return wire.LockedRow(
-        topic_id=outcome.key >> 16,
-        queue=outcome.key & 0xFFFF,
+        topic_id=topic_of(outcome.key),
+        queue=queue_of(outcome.key),
         code=outcome.code,
         token=token,
         holder=None if lock is None else lock.client_id,

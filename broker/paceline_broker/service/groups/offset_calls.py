@@ -16,7 +16,7 @@ from paceline.wire.names import check_name
 from paceline_broker.appender import Outcomes
 from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.ports import LogWriter, Role
-from paceline_broker.projections.consume_queues import queue_key
+from paceline_broker.projections.consume_queues import queue_key, queue_of, topic_of
 from paceline_broker.projections.locks import Token
 from paceline_broker.projections.offsets import (
     CommitEntry,
@@ -132,12 +132,12 @@ class OffsetCalls:
     ) -> wire.StandingRow:
         """With when the group began to read the topic here, and where the queue stood then."""
         found = committed.get(key)
-        joined = projections.offsets.joined(group, key >> 16)
+        joined = projections.offsets.joined(group, topic_of(key))
         if is_former_group(projections, self._routes, group):
             joined = None
         return wire.StandingRow(
-            topic_id=key >> 16,
-            queue=key & 0xFFFF,
+            topic_id=topic_of(key),
+            queue=queue_of(key),
             offset=None if found is None else found.offset,
             generation=0 if found is None else found.generation,
             code=None,
@@ -170,9 +170,9 @@ class OffsetCalls:
     ) -> wire.LagRow:
         start, end = _range(projections, key)
         return wire.LagRow(
-            topic_id=key >> 16,
-            topic=self._routes.topic_name(key >> 16),
-            queue=key & 0xFFFF,
+            topic_id=topic_of(key),
+            topic=self._routes.topic_name(topic_of(key)),
+            queue=queue_of(key),
             start=start,
             end=end,
             offset=None if committed is None else committed.offset,
@@ -188,7 +188,7 @@ class OffsetCalls:
 
         def ask(projections: Projections) -> list[wire.RangeRow]:
             return [
-                wire.RangeRow(topic_id=key >> 16, queue=key & 0xFFFF, start=start, end=end)
+                wire.RangeRow(topic_id=topic_of(key), queue=queue_of(key), start=start, end=end)
                 for key in keys
                 for start, end in [_range(projections, key)]
             ]
@@ -200,8 +200,8 @@ class OffsetCalls:
         return wire.CutsOf(
             [
                 wire.CutsRow(
-                    topic_id=key >> 16,
-                    queue=key & 0xFFFF,
+                    topic_id=topic_of(key),
+                    queue=queue_of(key),
                     **self._planner.cuts(key, low, high, asked.piece_bytes),
                 )
                 for key, low, high in wanted
@@ -213,7 +213,7 @@ class OffsetCalls:
         rows = []
         for key in keys:
             found = await self._planner.offset_at(key, asked.unix_ms)
-            rows.append(wire.TimesRow(topic_id=key >> 16, queue=key & 0xFFFF, **found))
+            rows.append(wire.TimesRow(topic_id=topic_of(key), queue=queue_of(key), **found))
         return wire.TimesOf(rows)
 
     # -- resets ------------------------------------------------------------------------------------
@@ -347,8 +347,8 @@ def _committed(decided: Sequence[CommitOutcome]) -> wire.Committed:
     """Raises what refused it, if every row was refused."""
     rows = [
         wire.CommittedRow(
-            topic_id=row.key >> 16,
-            queue=row.key & 0xFFFF,
+            topic_id=topic_of(row.key),
+            queue=queue_of(row.key),
             offset=None if row.committed is None else row.committed.offset,
             generation=0 if row.committed is None else row.committed.generation,
             code=row.code,
@@ -362,8 +362,8 @@ def _committed(decided: Sequence[CommitOutcome]) -> wire.Committed:
 def _moved(outcome: CommitOutcome, before: Committed | None) -> wire.MovedRow:
     committed = outcome.committed
     return wire.MovedRow(
-        topic_id=outcome.key >> 16,
-        queue=outcome.key & 0xFFFF,
+        topic_id=topic_of(outcome.key),
+        queue=queue_of(outcome.key),
         before=None if before is None else before.offset,
         offset=None if committed is None else committed.offset,
         generation=0 if committed is None else committed.generation,

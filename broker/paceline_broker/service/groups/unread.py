@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 from paceline.errors import CommandRefusedError, NotYetAvailableError
 from paceline.wire.calls import offsets as wire
+from paceline_broker.projections.consume_queues import queue_key, queue_of, topic_of
 from paceline_broker.projections.offsets import Committed
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.ledger import Ledger
@@ -61,11 +62,11 @@ def _unread(found: Projections, topic_id: int, first: int) -> list[wire.UnreadRo
     readers: dict[str | None, dict[int, Committed]] = {
         group: committed
         for group, committed in all_groups.items()
-        if any(key >> 16 == topic_id for key in committed)
+        if any(topic_of(key) == topic_id for key in committed)
     }
     rows = []
     for queue_id in range(first, 0 if known is None else known.queues):
-        key = topic_id << 16 | queue_id
+        key = queue_key(topic_id, queue_id)
         queue = found.consume_queues.get(key)
         if queue is None or queue.end == queue.start:
             continue
@@ -78,8 +79,8 @@ def _unread(found: Projections, topic_id: int, first: int) -> list[wire.UnreadRo
     transaction: _Pending = ("transaction", found.transactions.open_by_queue())
     for pending, counts in (delayed, transaction):
         for key, count in sorted(counts.items()):
-            if key >> 16 == topic_id and key & 0xFFFF >= first:
+            if topic_of(key) == topic_id and queue_of(key) >= first:
                 rows.append(
-                    wire.UnreadRow(queue=key & 0xFFFF, group=None, messages=count, pending=pending)
+                    wire.UnreadRow(queue=queue_of(key), group=None, messages=count, pending=pending)
                 )
     return rows

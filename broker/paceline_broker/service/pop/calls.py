@@ -17,7 +17,7 @@ from paceline.wire.calls import pop as wire
 from paceline.wire.calls.request import to_json
 from paceline.wire.names import check_name, check_topic_name, retry_topic
 from paceline.wire.receipts import ATTEMPT_MAX, Receipt, format_handle, parse_handle, why_refused
-from paceline_broker.projections.consume_queues import queue_key
+from paceline_broker.projections.consume_queues import queue_key, queue_of, topic_of
 from paceline_broker.service.fetch.filters import FilterRegistry
 from paceline_broker.service.pop.grant import PopGrant, PopRequest
 from paceline_broker.service.pop.operations import SettledReceipt
@@ -55,7 +55,7 @@ class ReceiptCalls:
         return wire.Received(
             position=given.position,
             invisible_until_unix_ms=given.until_unix_ms,
-            messages=[[row.key >> 16, row.key & 0xFFFF, *row[1:]] for row in given.rows],
+            messages=[[topic_of(row.key), queue_of(row.key), *row[1:]] for row in given.rows],
         )
 
     async def receive(self, wanted: wire.Receive, caller: Hashable) -> PopGrant:

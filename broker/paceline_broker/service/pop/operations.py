@@ -9,6 +9,7 @@ from paceline.errors import PacelineError, TopicNotFoundError
 from paceline.records.header import pack_source
 from paceline.wire.receipts import Receipt
 from paceline_broker.ports import LogReader, LogWriter
+from paceline_broker.projections.consume_queues import topic_of
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.receipt_queue import ReceiptState
 from paceline_broker.service.pop.filtering import TurnLook
@@ -179,7 +180,7 @@ class Receive(Operation):
         self.is_late = False
         """Nor does it look on: the answer is what this look has found."""
         self.timer: asyncio.TimerHandle | None = None
-        self.topic_ids = frozenset(key >> 16 for key in asked.keys)
+        self.topic_ids = frozenset(topic_of(key) for key in asked.keys)
         self._limits = limits
 
     def leave_out(self, topic_ids: Collection[int]) -> None:
@@ -187,7 +188,7 @@ class Receive(Operation):
         self.topic_ids = self.topic_ids.difference(topic_ids)
         if not self.topic_ids:
             raise TopicNotFoundError("the topics were deleted while the receiver waited")
-        keys = tuple(key for key in self.asked.keys if key >> 16 in self.topic_ids)
+        keys = tuple(key for key in self.asked.keys if topic_of(key) in self.topic_ids)
         self.asked = replace(self.asked, keys=keys)
 
     def decide(self, turn: Turn) -> bool:

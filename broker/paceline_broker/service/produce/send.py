@@ -35,6 +35,7 @@ from paceline.wire.stream import (
     ProduceAnswer,
 )
 from paceline_broker.ports import LogWriter, Role
+from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.producers import StoredBatch, Verdict
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.batch_rules import (
@@ -251,7 +252,7 @@ class Sender:
             self._refuse(batch, header, sink, request_id)
             return
         projections = self._role.projections
-        key = header.topic_id << 16 | queue_id
+        key = queue_key(header.topic_id, queue_id)
         if key in projections.seals.by_key or key in self._routes.closed:
             self._refuse_sealed(header, sink, request_id)
             return
@@ -367,7 +368,7 @@ class Sender:
             sink.failed(request_id, error)
 
     def _is_sealed(self, header: BatchHeader) -> bool:
-        key = header.topic_id << 16 | header.queue_id
+        key = queue_key(header.topic_id, header.queue_id)
         return key in self._role.projections.seals.by_key or key in self._routes.closed
 
     def _refuse_sealed(self, header: BatchHeader, sink: Sink, request_id: int) -> None:
@@ -390,7 +391,7 @@ class Sender:
 
     def _why_sealed(self, header: BatchHeader) -> PacelineError:
         """A fenced producer stays here (R31): where it would go on nobody knows of its fence."""
-        key = header.topic_id << 16 | header.queue_id
+        key = queue_key(header.topic_id, header.queue_id)
         sealed = QueueSealedError(
             f"queue {header.queue_id} of topic {self._routes.topic_name(header.topic_id)} in group"
             f" {self._routes.group} is sealed: its logical queue goes on elsewhere; nothing was"
@@ -420,7 +421,7 @@ class Sender:
 
     def _is_stored(self, header: BatchHeader, sink: Sink, request_id: int) -> bool:
         """Whether it is the repetition of a batch that is in the log, and is answered as such."""
-        key = header.topic_id << 16 | header.queue_id
+        key = queue_key(header.topic_id, header.queue_id)
         if not header.producer_id or self._routes.is_deleted(header.topic_id):
             return False
         try:

@@ -36,7 +36,7 @@ from paceline.wire import properties as names
 from paceline.wire.http import message_to_json
 from paceline.wire.message_ids import OffsetMessageId, UniqueKey, parse_unique_key, unique_key
 from paceline_broker.ports import Role
-from paceline_broker.projections.consume_queues import queue_key
+from paceline_broker.projections.consume_queues import queue_key, queue_of
 from paceline_broker.service.fetch.bulk_reads import Planner
 from paceline_broker.service.long_work import LongWork
 from paceline_broker.service.retry.source_messages import DAMAGED, read_batch, source_of
@@ -144,7 +144,7 @@ class Finder:
         looked = 0
         group = self._role.identity.group
         async for place in self._places(topic_id, asked):
-            queue_id = place.key & 0xFFFF
+            queue_id = queue_of(place.key)
             if len(found) >= count_max or loop.time() > deadline:
                 return found, (queue_id, place.base)
             looked += place.size  # of those that are ruled out as well: their bytes are checked

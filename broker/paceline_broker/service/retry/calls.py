@@ -6,7 +6,7 @@ from typing import Any
 from paceline.errors import BadRequestError, PacelineError
 from paceline.wire.calls import messages as wire
 from paceline.wire.names import check_group_name, dlq_topic
-from paceline_broker.projections.consume_queues import queue_key
+from paceline_broker.projections.consume_queues import queue_key, queue_of, topic_of
 from paceline_broker.service.groups.offset_calls import token_of
 from paceline_broker.service.retry.resend import Resend, Resent
 from paceline_broker.service.retry.send_back import Request, Row, SendBack, SentBack, message_id
@@ -64,7 +64,7 @@ class SendBackCalls:
 
     def _resent(self, wanted: Wanted, outcome: Resent | PacelineError) -> wire.ResentRow:
         return wire.ResentRow(
-            queue=wanted.key & 0xFFFF,
+            queue=queue_of(wanted.key),
             offset=wanted.offset,
             code=outcome.code if isinstance(outcome, PacelineError) else None,
             topic=None if isinstance(outcome, PacelineError) else outcome.topic,
@@ -77,8 +77,8 @@ class SendBackCalls:
 
     def _outcome(self, wanted: Wanted, outcome: SentBack | PacelineError) -> wire.SentBackRow:
         row = wire.SentBackRow(
-            topic_id=wanted.key >> 16,
-            queue=wanted.key & 0xFFFF,
+            topic_id=topic_of(wanted.key),
+            queue=queue_of(wanted.key),
             offset=wanted.offset,
             code=None,
             outcome=None,

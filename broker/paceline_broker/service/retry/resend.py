@@ -23,7 +23,7 @@ from paceline.wire import properties as names
 from paceline.wire.cluster import TopicView
 from paceline.wire.names import dlq_topic, is_system_topic, retry_topic
 from paceline_broker.ports import LogWriter, Role
-from paceline_broker.projections.consume_queues import queue_key
+from paceline_broker.projections.consume_queues import queue_key, queue_of, topic_of
 from paceline_broker.service.counters import Counters
 from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.produce.logical_queues import open_queue
@@ -76,7 +76,7 @@ class Resend:
         """
         dead = self._routes.topic_named(dlq_topic(group)).topic_id
         for row in rows:
-            if row.key >> 16 != dead:
+            if topic_of(row.key) != dead:
                 raise BadRequestError(
                     f"only messages of {dlq_topic(group)} are resent", field="topic"
                 )
@@ -99,7 +99,7 @@ class Resend:
         if row.offset < end:
             return found
         return MessageNotFoundError(
-            f"there is no dead letter {row.offset} in queue {row.key & 0xFFFF} of broker group"
+            f"there is no dead letter {row.offset} in queue {queue_of(row.key)} of broker group"
             f" {self._routes.group}: the queue ends at {end}",
             offset=row.offset,
             end=end,

@@ -25,6 +25,7 @@ from paceline.wire import properties as names
 from paceline.wire.message_ids import OffsetMessageId
 from paceline.wire.names import dlq_topic, is_system_topic, retry_topic
 from paceline_broker.ports import LogWriter, Role
+from paceline_broker.projections.consume_queues import queue_of, topic_of
 from paceline_broker.projections.locks import Token
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.counters import Counters
@@ -120,7 +121,7 @@ class SendBack:
         Raises GroupNotFoundError, TooLargeError, and what an append and its wait may raise.
         """
         for row in request.rows:
-            self._check_topic(request.group, row.wanted.key >> 16)
+            self._check_topic(request.group, topic_of(row.wanted.key))
         await self.ensure(request.group)
         self._role.writer().ensure_can_append()  # before anything is read
         wanted = [row.wanted for row in request.rows]
@@ -196,7 +197,7 @@ class SendBack:
             if isinstance(source, PacelineError):
                 answers.append(source)
                 continue
-            if self._routes.is_deleted(source.key >> 16):  # while it was read (R35)
+            if self._routes.is_deleted(topic_of(source.key)):  # while it was read (R35)
                 answers.append(TopicNotFoundError("the message's topic is deleted"))
                 continue
             fence = self._fence(projections, request.group, row, now)
@@ -285,7 +286,7 @@ class SendBack:
         properties = self._retry_properties(source, times + 1)
         due_unix_ms = delays_from_ms + delay_ms
         made = Made(source, properties, due_unix_ms)
-        queue = (source.key & 0xFFFF) % topics.retry_queues
+        queue = queue_of(source.key) % topics.retry_queues
         target = Target(topics.retry_id, queue, Kind.DELAY, Cause.RETRIED)
         answer = SentBack("retry", times + 1, due_unix_ms, None, is_duplicate=False)
         return answer, target, made
@@ -322,7 +323,7 @@ class SendBack:
 
     def _origin_topic(self, source: Source) -> str:
         """The topic that the message was sent to in the first place."""
-        topic = self._routes.topic_name(source.key >> 16)
+        topic = self._routes.topic_name(topic_of(source.key))
         if is_system_topic(topic):
             return source.properties.get(names.RETRY_TOPIC, topic)
         return topic
@@ -357,7 +358,7 @@ class SendBack:
 
 def reconsume_times(source: Source, routes: Routes) -> int:
     """How often the message was sent back; what a retry topic says, as only brokers write there."""
-    if not routes.topic_name(source.key >> 16).startswith(retry_topic("")):
+    if not routes.topic_name(topic_of(source.key)).startswith(retry_topic("")):
         return 0
     return int(source.properties.get(names.RECONSUME_TIMES, "0"))
 
@@ -368,7 +369,7 @@ def message_id(group: str, made: int) -> str:
 
 
 def _dead_target(topics: _Topics, source: Source) -> Target:
-    queue = (source.key & 0xFFFF) % topics.dead_queues
+    queue = queue_of(source.key) % topics.dead_queues
     return Target(topics.dead_id, queue, Kind.NORMAL, Cause.DEAD)
 
 

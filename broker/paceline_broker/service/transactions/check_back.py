@@ -26,6 +26,7 @@ from paceline.wire.calls.messages import CheckRow
 from paceline.wire.names import TRANS_CHECK_MAX_TIME_TOPIC
 from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.ports import LogWriter, Role, open_writer
+from paceline_broker.projections.consume_queues import queue_of, topic_of
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.transactions import Ended, Half, operation_document
 from paceline_broker.service.ledger import Ledger
@@ -186,12 +187,12 @@ class TransactionChecks:
 
     def _question(self, half: Half, batch: HalfBatch) -> CheckRow:
         number = half.number
-        topic = self._role.projections.topics.get(half.key >> 16)
+        topic = self._role.projections.topics.get(topic_of(half.key))
         row = CheckRow(
             transaction_id=transaction_id(half, self._routes.group),
             unique_key=batch.unique_key(number, self._routes.group),
             topic="" if topic is None else topic.topic,
-            queue=half.key & 0xFFFF,
+            queue=queue_of(half.key),
             checks=self._role.projections.transactions.checked(half.source).times,
             store_unix_ms=half.stored_unix_ms,
             born_unix_ms=batch.born[number],
@@ -442,10 +443,10 @@ class TransactionChecks:
         return topic.topic_id
 
     def _told(self, half: Half, projections: Projections) -> dict[str, str]:
-        topic = projections.topics.get(half.key >> 16)
+        topic = projections.topics.get(topic_of(half.key))
         return {
             names.REAL_TOPIC: "" if topic is None else topic.topic,
-            names.REAL_QUEUE: str(half.key & 0xFFFF),
+            names.REAL_QUEUE: str(queue_of(half.key)),
             names.TRANSACTION_CHECK_TIMES: str(projections.transactions.checked(half.source).times),
         }
 

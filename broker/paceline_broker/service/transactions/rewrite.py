@@ -13,6 +13,7 @@ from paceline.platform.runtime import pause
 from paceline.records.header import Cause, Kind
 from paceline.types import PhysicalOffset
 from paceline_broker.ports import LogWriter, Role
+from paceline_broker.projections.consume_queues import queue_of, topic_of
 from paceline_broker.projections.transactions import Half
 from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.routes import Routes
@@ -96,8 +97,8 @@ class HalfMessageRewriter:
             for encoded in batches_of(
                 rows,
                 group=self._routes.group,
-                topic_id=key >> 16,
-                queue_id=key & 0xFFFF,
+                topic_id=topic_of(key),
+                queue_id=queue_of(key),
                 cause=Cause.AGAIN,
                 kind=Kind.HALF,
             ):

@@ -26,6 +26,7 @@ from paceline.types import MasterEpoch
 from paceline.wire.calls.messages import EndRow
 from paceline.wire.message_ids import parse_handle
 from paceline_broker.ports import LogWriter, Role
+from paceline_broker.projections.consume_queues import queue_of, topic_of
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.transactions import Ended, Half, operation_document
 from paceline_broker.service.ledger import Ledger
@@ -303,7 +304,7 @@ class TransactionEnds:
             if end.wanted is Ended.ROLLED_BACK:
                 end.outcome = end.wanted
                 return half
-            topic_id = half.key >> 16
+            topic_id = topic_of(half.key)
             if self._routes.is_deleted(topic_id):  # as soon as this broker has the news (R35)
                 now = Ended.DROPPED
             elif not self._routes.queue_counts.get(topic_id):
@@ -333,7 +334,7 @@ class TransactionEnds:
     ) -> None:
         batches: list[bytes] = []  # all of them before any is appended: nothing is refused between
         for key, chosen in committed.items():
-            topic_id, queue_id = key >> 16, key & 0xFFFF
+            topic_id, queue_id = topic_of(key), queue_of(key)
             batches += batches_of(
                 chosen,
                 group=self._routes.group,
@@ -359,7 +360,7 @@ class TransactionEnds:
             for half in projections.transactions.all_open():
                 if len(rows) == limit:
                     break
-                if topic_id is None or half.key >> 16 == topic_id:
+                if topic_id is None or topic_of(half.key) == topic_id:
                     rows.append(self._half_json(half, projections))
             return projections.transactions.open_count, rows
 
@@ -381,12 +382,12 @@ class TransactionEnds:
 
     def _half_json(self, half: Half, projections: Projections) -> dict[str, Any]:
         checked = projections.transactions.checked(half.source)
-        topic = projections.topics.get(half.key >> 16)
+        topic = projections.topics.get(topic_of(half.key))
         return {
             "transaction_id": transaction_id(half, self._routes.group),
             "outcome": half.ended.name,
             "topic": "" if topic is None else topic.topic,
-            "queue": half.key & 0xFFFF,
+            "queue": queue_of(half.key),
             "store_unix_ms": half.stored_unix_ms,
             "checks": checked.times,
             "last_check_unix_ms": checked.last_unix_ms or None,
