@@ -27,7 +27,12 @@ class QueueKey(NamedTuple):
 
     topic_id: TopicId
     group: GroupName
-    queue: QueueId
+    queue_id: QueueId
+
+    @property
+    def queue(self) -> QueueId:
+        """Former name of `queue_id`, for one version."""
+        return self.queue_id
 
 
 class QueueName(NamedTuple):
@@ -35,7 +40,12 @@ class QueueName(NamedTuple):
 
     topic: TopicName
     group: GroupName
-    queue: QueueId
+    queue_id: QueueId
+
+    @property
+    def queue(self) -> QueueId:
+        """Former name of `queue_id`, for one version."""
+        return self.queue_id
 
 
 def queues_of(topic: TopicView) -> tuple[QueueKey, ...]:
@@ -61,8 +71,8 @@ def shared_queues_of(topic: TopicView) -> tuple[QueueKey, ...]:
 def has_queue(topic: TopicView, name: QueueName) -> bool:
     """Whether there is a queue of that name, or a logical one (`LOGICAL`)."""
     if name.group == LOGICAL:
-        return name.queue < len(topic.logical_queues)
-    return name.queue < topic.queues.get(name.group, 0)
+        return name.queue_id < len(topic.logical_queues)
+    return name.queue_id < topic.queues.get(name.group, 0)
 
 
 def write_queues_of(topic: TopicView) -> tuple[QueueKey, ...]:
@@ -75,7 +85,7 @@ def write_queues_of(topic: TopicView) -> tuple[QueueKey, ...]:
         if not any(topic.write_queues.values()):
             return ()
         return tuple(
-            QueueKey(topic.topic_id, queue.last.group, queue.last.queue)
+            QueueKey(topic.topic_id, queue.last.group, queue.last.queue_id)
             for queue in topic.logical_queues
         )
     return tuple(

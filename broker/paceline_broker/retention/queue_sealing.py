@@ -66,9 +66,9 @@ class Sealing:
             return
         seals = self._role.projections.seals.by_key
         due = [
-            (topic_id, segment.queue)
+            (topic_id, segment.queue_id)
             for topic_id, _, segment, logical in self._segments()
-            if queue_key(topic_id, segment.queue) not in seals
+            if queue_key(topic_id, segment.queue_id) not in seals
             and (not segment.is_open or logical.moving_to is not None)
         ]
         if not due:
@@ -88,7 +88,7 @@ class Sealing:
         """Tell the controllers the ends of sealed queues that the view does not show yet."""
         for topic_id, number, segment, _ in list(self._segments()):
             writer = self._writer()
-            seal = self._role.projections.seals.by_key.get(queue_key(topic_id, segment.queue))
+            seal = self._role.projections.seals.by_key.get(queue_key(topic_id, segment.queue_id))
             if writer is None or seal is None or not is_to_report(segment, seal, writer.confirm):
                 continue
             command = QueueSealed(

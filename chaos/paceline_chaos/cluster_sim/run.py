@@ -479,7 +479,7 @@ class _World:
                     LogicalQueueDump,
                     node=leader.name,
                     logical_queue=number,
-                    queues=tuple(Queue(str(name), str(s.group), int(s.queue)) for s in segments),
+                    queues=tuple(Queue(str(name), str(s.group), int(s.queue_id)) for s in segments),
                     starts=tuple(s.start for s in segments),
                     ends=tuple(s.sealed_end for s in segments if s.sealed_end is not None),
                 )

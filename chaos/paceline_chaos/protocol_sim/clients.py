@@ -192,7 +192,7 @@ class ProducerClient(Client):
         self._count += 1
         value = f"{self.name}-{self._count}"
         body = f"{value} ".encode() + bytes(self.world.dice.below(150))
-        key = f"k{box.queue.queue}"
+        key = f"k{box.queue.queue_id}"
         asking = self.world.recorder.asking(
             Send,
             client=self.name,
@@ -275,7 +275,7 @@ class ProducerClient(Client):
             saw("unconfirmed_answers", len(askings))
         for index, asking in enumerate(askings):
             asking.ok(
-                queue=named(box.queue.queue),
+                queue=named(box.queue.queue_id),
                 offset=answer.base_queue_offset + index if is_offset_known else -1,
                 epoch=answer.master_epoch,
                 is_duplicate=is_duplicate,

@@ -231,6 +231,6 @@ def _steps(topic: TopicView) -> list[dict[GroupName, list[int] | None]]:
         queues: dict[GroupName, list[int]] = {}
         for logical in topic.logical_queues:
             for segment in logical.segments[number : number + 1]:
-                queues.setdefault(segment.group, []).append(segment.queue)
+                queues.setdefault(segment.group, []).append(segment.queue_id)
         steps.append({group: sorted(found) for group, found in queues.items()})
     return steps

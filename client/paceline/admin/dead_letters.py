@@ -37,11 +37,16 @@ class DeadLetter(NamedTuple):
 
     group: str
     """Broker group."""
-    queue: int
+    queue_id: int
     offset: int
 
+    @property
+    def queue(self) -> int:
+        """Former name of `queue_id`, for one version."""
+        return self.queue_id
+
     def __str__(self) -> str:
-        return f"{self.group}/{self.queue}/{self.offset}"
+        return f"{self.group}/{self.queue_id}/{self.offset}"
 
 
 def parse_dead_letter(text: str) -> DeadLetter:
@@ -104,7 +109,7 @@ class DeadLetters:
     async def get(self, group: str, letter: DeadLetter) -> ReceivedMessage:
         """One dead letter. OffsetOutOfRangeError if it is not there, or not any more."""
         topic = TopicName(dlq_topic(check_group_name(group)))
-        name = QueueName(topic, GroupName(letter.group), QueueId(letter.queue))
+        name = QueueName(topic, GroupName(letter.group), QueueId(letter.queue_id))
         async with PullConsumer(self._requests.cluster) as consumer:
             await _check_group(self._requests.cluster, group)
             await check_broker_group(self._requests.cluster, name.group)
@@ -148,7 +153,7 @@ class DeadLetters:
                         group=group,
                         to=cast(Literal["topic", "group"], to),
                         messages=[
-                            wire.ResendRow(queue=letter.queue, offset=letter.offset)
+                            wire.ResendRow(queue=letter.queue_id, offset=letter.offset)
                             for letter in part
                         ],
                     )

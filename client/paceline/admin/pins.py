@@ -58,7 +58,7 @@ class _PinRequests:
             rows = documents.setdefault(name.group, empty)["queues"]
             offset = (queues or {})[name]
             at = {} if offset is None else {"offset": offset}
-            rows.append({"topic": name.topic, "queue": name.queue, **at})
+            rows.append({"topic": name.topic, "queue": name.queue_id, **at})
         pinned: dict[GroupName, PinView] = {}
         for name_of_group, document in documents.items():
             try:
@@ -103,11 +103,11 @@ class _PinRequests:
         if topic is None:
             raise TopicNotFoundError(f"topic {name.topic} does not exist", topic=name.topic)
         count = topic.queues.get(name.group, 0)
-        if not 0 <= name.queue < count:
+        if not 0 <= name.queue_id < count:
             raise QueueNotFoundError(
-                f"topic {name.topic} has no queue {name.group}/{name.queue}; group {name.group}"
+                f"topic {name.topic} has no queue {name.group}/{name.queue_id}; group {name.group}"
                 f" has {count} of its queues",
-                queue=name.queue,
+                queue=name.queue_id,
             )
 
 

@@ -147,14 +147,14 @@ def choose_queues(topic: "TopicView", queue: str | None) -> "list[QueueName]":
     matched = _QUEUE.fullmatch(queue)
     assert matched is not None, queue
     group, number = matched[1], int(matched[2])
-    found = [name for name in names if name.queue == number and group in (None, name.group)]
+    found = [name for name in names if name.queue_id == number and group in (None, name.group)]
     if not found:
         counts = ", ".join(f"{group}: 0 to {count - 1}" for group, count in topic.queues.items())
         raise QueueNotFoundError(
             f"topic {topic.topic} has no queue {queue}; it has {counts}", queue=queue
         )
     if len(found) > 1:
-        choices = " or ".join(f"{name.group}/{name.queue}" for name in found)
+        choices = " or ".join(f"{name.group}/{name.queue_id}" for name in found)
         raise BadRequestError(f"queue {queue} is in several groups: say {choices}", field="queue")
     return found
 
@@ -173,7 +173,7 @@ def start_of(name: "QueueName", found: "QueueRange", offset: str, count: int) ->
     wanted = int(offset)
     if not found.start <= wanted <= found.end:
         raise OffsetOutOfRangeError(
-            f"offset {wanted} is not in queue {name.group}/{name.queue} of {name.topic},"
+            f"offset {wanted} is not in queue {name.group}/{name.queue_id} of {name.topic},"
             f" which has {found.start} to {found.end} (the next message's)",
             start=found.start,
             end=found.end,
@@ -214,7 +214,7 @@ async def _next(
     if unread and not messages:
         name = min(unread)
         raise DeadlineError(
-            f"{name.topic} {name.group}/{name.queue} has messages up to {unread[name]}, and"
+            f"{name.topic} {name.group}/{name.queue_id} has messages up to {unread[name]}, and"
             f" its broker gave none for {STALL_MS // 1000} s; is there a master?"
             " (`paceline cluster status`)"
         )

@@ -197,7 +197,7 @@ class LitePullConsumer(Client):
 
     async def offset_for_timestamp(self, queue: QueueName, unix_ms: int) -> QueueOffset:
         """The offset of the first message stored at or after a moment, else the queue's end."""
-        row = QueueOf(topic=queue.topic, queue=queue.queue)
+        row = QueueOf(topic=queue.topic, queue=queue.queue_id)
         request = Times(unix_ms=unix_ms, queues=[row])
         answer, _ = await self._links.call(
             queue.group, request, timeout_ms=self._settings.close_timeout_ms
@@ -317,17 +317,19 @@ class LitePullConsumer(Client):
     def _key(self, name: QueueName) -> QueueKey:
         topic = self._cluster.topic(name.topic)
         if topic is None or not has_queue(topic, name):
-            raise QueueNotFoundError(f"topic {name.topic} has no queue {name.group}/{name.queue}")
-        return QueueKey(topic.topic_id, name.group, name.queue)
+            raise QueueNotFoundError(
+                f"topic {name.topic} has no queue {name.group}/{name.queue_id}"
+            )
+        return QueueKey(topic.topic_id, name.group, name.queue_id)
 
     def _held(self, name: QueueName) -> HeldQueue:
         held = self._owner.holding(self._key(name))
         if held is None or held.is_releasing:
             raise QueueNotFoundError(
-                f"queue {name.group}/{name.queue} of {name.topic} is not ours at the moment"
+                f"queue {name.group}/{name.queue_id} of {name.topic} is not ours at the moment"
             )
         return held
 
     def _name(self, held: HeldQueue) -> QueueName:
         key = held.queue.key
-        return QueueName(held.topic, key.group, key.queue)
+        return QueueName(held.topic, key.group, key.queue_id)

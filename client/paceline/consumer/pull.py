@@ -103,13 +103,13 @@ class PullConsumer(ReadingConsumer):
     async def queues(self, topic: str) -> list[QueueName]:
         """All queues of a topic, in stable order. TopicNotFoundError."""
         found = await self._cluster.wait_topic(topic, timeout_ms=self._topic_wait_ms)
-        return [QueueName(found.topic, key.group, key.queue) for key in queues_of(found)]
+        return [QueueName(found.topic, key.group, key.queue_id) for key in queues_of(found)]
 
     async def ranges(self, queues: Iterable[QueueName]) -> dict[QueueName, QueueRange]:
         """First and end offset of queues, as of now (R4)."""
         found: dict[QueueName, QueueRange] = {}
         for group, names in _by_group(queues).items():
-            rows = [wire.QueueOf(topic=name.topic, queue=name.queue) for name in names]
+            rows = [wire.QueueOf(topic=name.topic, queue=name.queue_id) for name in names]
             answer, envelope = await self._call(group, wire.Ends(queues=rows))
             for name, row in zip(names, answer.queues, strict=True):
                 start, end = QueueOffset(row.start), QueueOffset(row.end)
@@ -173,14 +173,14 @@ class PullConsumer(ReadingConsumer):
             if key in self._assigned:  # another assignment may have come while ends were asked for
                 self._seek(self._assigned[key], resolved[queue])
                 return
-        raise QueueNotFoundError(f"queue {queue.group}/{queue.queue} is not assigned")
+        raise QueueNotFoundError(f"queue {queue.group}/{queue.queue_id} is not assigned")
 
     def position(self, queue: QueueName) -> QueueOffset:
         """The offset of the next message that `poll` returns of an assigned queue."""
         for assigned in self._assigned.values():
             if assigned.name == queue:
                 return QueueOffset(assigned.position)
-        raise QueueNotFoundError(f"queue {queue.group}/{queue.queue} is not assigned")
+        raise QueueNotFoundError(f"queue {queue.group}/{queue.queue_id} is not assigned")
 
     # -- messages ---------------------------------------------------------------------------------
 
@@ -244,7 +244,7 @@ class PullConsumer(ReadingConsumer):
         """What a consumer group has committed; None where it never has."""
         found = CommittedOffsets()
         for group, names in _by_group(queues).items():
-            rows = [wire.QueueOf(topic=name.topic, queue=name.queue) for name in names]
+            rows = [wire.QueueOf(topic=name.topic, queue=name.queue_id) for name in names]
             request = wire.Offsets(group=consumer_group, queues=rows)
             answer, envelope = await self._call(group, request)
             if envelope.acting:
@@ -271,7 +271,7 @@ class PullConsumer(ReadingConsumer):
             offsets = {item.name: item.position for item in self._assigned.values()}
         for group, names in _by_group(offsets).items():
             rows = [
-                wire.CommitRow(topic=name.topic, queue=name.queue, offset=offsets[name])
+                wire.CommitRow(topic=name.topic, queue=name.queue_id, offset=offsets[name])
                 for name in names
             ]
             request = wire.Commit(group=consumer_group, offsets=rows, reset=reset)
@@ -394,7 +394,7 @@ class PullConsumer(ReadingConsumer):
             if assigned.corrupt_attempts < _CORRUPT_ATTEMPTS_MAX:
                 return
             assigned.error = CorruptLogError(
-                f"{name.topic} {name.group}/{name.queue} at {queue.position}: damaged bytes"
+                f"{name.topic} {name.group}/{name.queue_id} at {queue.position}: damaged bytes"
             )
         self._make_ready(assigned)
 
@@ -405,7 +405,7 @@ class PullConsumer(ReadingConsumer):
         if is_deleted:
             assigned.goes_on_at = details["goes_on_at"] = part.start
         assigned.error = OffsetOutOfRangeError(
-            f"offset {position} of {name.topic} {name.group}/{name.queue} is not in"
+            f"offset {position} of {name.topic} {name.group}/{name.queue_id} is not in"
             f" [{part.start}, {part.end})" + (": what is missing was deleted" * is_deleted),
             **details,
         )
@@ -448,14 +448,16 @@ class PullConsumer(ReadingConsumer):
 
     async def _key(self, name: QueueName) -> QueueKey:
         topic = await self._cluster.wait_topic(name.topic, timeout_ms=self._topic_wait_ms)
-        if name.queue >= topic.queues.get(name.group, 0):
-            raise QueueNotFoundError(f"topic {name.topic} has no queue {name.group}/{name.queue}")
-        return QueueKey(topic.topic_id, name.group, name.queue)
+        if name.queue_id >= topic.queues.get(name.group, 0):
+            raise QueueNotFoundError(
+                f"topic {name.topic} has no queue {name.group}/{name.queue_id}"
+            )
+        return QueueKey(topic.topic_id, name.group, name.queue_id)
 
     def _present_keys(self, names: Iterable[QueueName]) -> list[QueueKey]:
         """Of those whose topic the present view has."""
         return [
-            QueueKey(topic.topic_id, name.group, name.queue)
+            QueueKey(topic.topic_id, name.group, name.queue_id)
             for name in names
             if (topic := self._cluster.topic(name.topic)) is not None
         ]

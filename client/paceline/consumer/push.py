@@ -147,7 +147,9 @@ class PushConsumer(ReadingConsumer):
             raise ConfigError("a broadcasting member has no offsets at the brokers to seek in")
         held = self._owner.held.get(queue)
         if held is None or held.is_releasing:
-            raise QueueNotFoundError(f"queue {queue.group}/{queue.queue} is not ours at the moment")
+            raise QueueNotFoundError(
+                f"queue {queue.group}/{queue.queue_id} is not ours at the moment"
+            )
         target = {"to": position} if isinstance(position, str) else {"offset": position}
         await self._owner.seek(held, target)
 

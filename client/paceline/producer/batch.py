@@ -196,7 +196,7 @@ class Batch:
             born_unix_ms=self.born_last if self._borns is None else self._borns,
             due_unix_ms=self.dues,
             topic_id=self.queue.topic_id,
-            queue_id=self.queue.queue,
+            queue_id=self.queue.queue_id,
             kind=self.kind,
             codec=compression.codec_for(self.bodies, self.cost_bytes),
             level=compression.level,

@@ -212,8 +212,8 @@ class Dispatcher:
         """Why a message that is certainly not stored can not be sent to its queue any more."""
         groups = [] if topic is None else [queue.group]
         return wiped(self._cluster.view, groups, topic=topic or "") or QueueNotFoundError(
-            f"queue {queue.group}/{queue.queue} of topic {topic} takes no messages any more",
-            queue=queue.queue,
+            f"queue {queue.group}/{queue.queue_id} of topic {topic} takes no messages any more",
+            queue=queue.queue_id,
         )
 
     def _fail(self, route: Route, error: PacelineError) -> None:
@@ -320,7 +320,7 @@ class Dispatcher:
                 return route.index_of(message.queue)
             except QueueNotFoundError as error:
                 topic, group = route.topic, message.queue.group
-                is_there = message.queue.queue < topic.queues.get(group, 0)
+                is_there = message.queue.queue_id < topic.queues.get(group, 0)
                 groups = [group] if is_there else []
                 raise wiped(self._cluster.view, groups, topic=topic.topic) or error from None
         chosen_by = message.sharding or message.key

@@ -38,7 +38,7 @@ class SendContext:
 
     @property
     def queue_id(self) -> int:
-        return self._batch.queue.queue
+        return self._batch.queue.queue_id
 
     @property
     def count(self) -> int:

@@ -414,8 +414,8 @@ def _unknown(batch: Batch) -> PacelineError:
     why = "no answer in time" if last is None else f"the last attempt said: {last.message}"
     error_class = OutcomeUnknownError if last is None or last.is_definite else type(last)
     error = error_class(
-        f"{len(batch.bodies)} message(s) for queue {batch.queue.group}/{batch.queue.queue} may or"
-        f" may not be stored: {why}"
+        f"{len(batch.bodies)} message(s) for queue {batch.queue.group}/{batch.queue.queue_id}"
+        f" may or may not be stored: {why}"
     )
     error.__cause__ = last
     return error

@@ -191,7 +191,7 @@ class Requester:
             for name in (QueueName(_REPLY, a.group, a.queue) for a in self._places.values())
         }
         await consumer.assign({**positions, chosen: LAST})
-        address = ReplyAddress(chosen.group, chosen.queue, self._client)
+        address = ReplyAddress(chosen.group, chosen.queue_id, self._client)
         self._places[chosen.group] = address
         if self._task is None:
             self._task = spawn(self._read(consumer), name="replies")

@@ -20,7 +20,7 @@ class Route:
         self.topic = topic
         self.queues = [outbox.queue for outbox in outboxes]
         named = shared_queues_of(topic) if topic.is_static else self.queues
-        self.names = [QueueName(topic.topic, queue.group, queue.queue) for queue in named]
+        self.names = [QueueName(topic.topic, queue.group, queue.queue_id) for queue in named]
         self.outboxes = outboxes
         self.sticky = sticky
         self.sticky_batches: dict[Kind, Batch] = {}
@@ -31,18 +31,18 @@ class Route:
         try:
             return self.names.index(name)
         except ValueError:
-            raise QueueNotFoundError(self._why_not(name), queue=name.queue) from None
+            raise QueueNotFoundError(self._why_not(name), queue=name.queue_id) from None
 
     def _why_not(self, name: QueueName) -> str:
         """What is the matter with a queue that no message can be sent to."""
         topic, group = self.topic, name.group
         if topic.is_static:
             hint = f"; name one like {self.names[0].group}/0"
-            return f"topic {name.topic} has no queue {group}/{name.queue}{hint}"
-        if name.queue >= topic.queues.get(group, 0):
-            return f"topic {name.topic} has no queue {group}/{name.queue}"
+            return f"topic {name.topic} has no queue {group}/{name.queue_id}{hint}"
+        if name.queue_id >= topic.queues.get(group, 0):
+            return f"topic {name.topic} has no queue {group}/{name.queue_id}"
         return (
-            f"queue {group}/{name.queue} of topic {name.topic} is read only: group {group} takes"
+            f"queue {group}/{name.queue_id} of topic {name.topic} is read only: group {group} takes"
             f" messages in {topic.write_queues.get(group, 0)} of {topic.queues[group]} queues;"
             f" its operator can change that (paceline topic alter {name.topic} --write-queues,"
             f" paceline cluster add-write-perm {group})"

@@ -52,7 +52,7 @@ class Position:
 
 def described(queue: QueueName) -> str:
     """A queue as sentences name it."""
-    return f"queue {queue.queue} of topic {queue.topic} in group {queue.group}"
+    return f"queue {queue.queue_id} of topic {queue.topic} in group {queue.group}"
 
 
 def offsets_to_json(offsets: Mapping[QueueName, int]) -> dict[str, dict[str, dict[str, int]]]:
@@ -60,7 +60,7 @@ def offsets_to_json(offsets: Mapping[QueueName, int]) -> dict[str, dict[str, dic
     found: dict[str, dict[str, dict[str, int]]] = {}
     for queue in sorted(offsets):
         groups = found.setdefault(str(queue.topic), {})
-        groups.setdefault(str(queue.group), {})[str(int(queue.queue))] = offsets[queue]
+        groups.setdefault(str(queue.group), {})[str(int(queue.queue_id))] = offsets[queue]
     return found
 
 

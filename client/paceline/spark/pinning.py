@@ -26,7 +26,7 @@ def pin(
     """Keep everything from `starts` on, at the masters of all groups; again to renew or move it."""
     for group in sorted({queue.group for queue in starts}):
         rows = [
-            {"topic": queue.topic, "queue": queue.queue, "offset": offset}
+            {"topic": queue.topic, "queue": queue.queue_id, "offset": offset}
             for queue, offset in sorted(starts.items())
             if queue.group == group
         ]

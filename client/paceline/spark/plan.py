@@ -48,10 +48,10 @@ class Planner:
         for topic in selected_topics(view, self._options.selection):
             wanted = (self._options.selection.assigned or {}).get(topic.topic)
             for key in queues_of(topic):
-                if wanted is None or key.queue in wanted:
-                    found[QueueName(topic.topic, key.group, key.queue)] = topic.topic_id
+                if wanted is None or key.queue_id in wanted:
+                    found[QueueName(topic.topic, key.group, key.queue_id)] = topic.topic_id
             missing = set(wanted or ()) - {
-                int(queue.queue) for queue in found if queue.topic == topic.topic
+                int(queue.queue_id) for queue in found if queue.topic == topic.topic
             }
             if missing:
                 raise BadRequestError(
@@ -246,7 +246,7 @@ class Planner:
 
     def _cut(self, chunk: Sequence[tuple[QueueRange, int]], piece_bytes: int) -> list[CutsRow]:
         queues = [
-            CutRow(topic_id=one.topic_id, queue=one.queue.queue, from_=low, to=one.end)
+            CutRow(topic_id=one.topic_id, queue=one.queue.queue_id, from_=low, to=one.end)
             for one, low in chunk
         ]
         request = Cuts(piece_bytes=piece_bytes, queues=queues)
@@ -262,7 +262,7 @@ class Planner:
             mine = [queue for queue in queues if queue.group == group]
             for at in range(0, len(mine), QUEUES_OF_A_CALL):
                 chunk = mine[at : at + QUEUES_OF_A_CALL]
-                rows = [QueueOf(topic_id=queues[queue], queue=queue.queue) for queue in chunk]
+                rows = [QueueOf(topic_id=queues[queue], queue=queue.queue_id) for queue in chunk]
                 yield chunk, self._brokers.call(group, make(rows), is_of_master=True)
 
 

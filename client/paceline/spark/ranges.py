@@ -53,7 +53,7 @@ class Bounds:
     def takes(self, queue: QueueName) -> bool:
         """Whether anything of this queue may match."""
         return (
-            (self.queue_ids is None or int(queue.queue) in self.queue_ids)
+            (self.queue_ids is None or int(queue.queue_id) in self.queue_ids)
             and (self.topics is None or str(queue.topic) in self.topics)
             and (self.groups is None or str(queue.group) in self.groups)
         )

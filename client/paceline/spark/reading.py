@@ -63,7 +63,7 @@ def _pieces(
         return brokers.fetch(
             one.queue.group,
             one.topic_id,
-            one.queue.queue,
+            one.queue.queue_id,
             offset,
             bytes_max=FETCH_BYTES,
             is_of_master=plan.reads_masters,

@@ -172,14 +172,14 @@ class _Writer:
             properties=rows.properties if any(rows.properties) else None,
             born_unix_ms=SystemClock().unix_ms(),
             topic_id=queue.topic_id,
-            queue_id=queue.queue,
+            queue_id=queue.queue_id,
             codec=Codec[self._options.compression.upper()],
             producer_id=self._producer_id,
             producer_epoch=0,
             base_sequence=sequence,
         )
-        brokers, lane = self._lanes[queue.queue % LANES]
-        future = lane.submit(brokers.store, queue.group, topic, queue.queue, batch)
+        brokers, lane = self._lanes[queue.queue_id % LANES]
+        future = lane.submit(brokers.store, queue.group, topic, queue.queue_id, batch)
         self._waiting.append((future, count))
         while len(self._waiting) > WAITING_MAX:
             self._take_one()

@@ -54,7 +54,7 @@ def commit_for_lag(options: ReadOptions, offsets: Offsets) -> None:
             rows = [
                 CommitRow(
                     topic_id=view.topics[TopicName(queue.topic)].topic_id,
-                    queue=queue.queue,
+                    queue=queue.queue_id,
                     offset=offset,
                 )
                 for queue, offset in sorted(offsets.items())

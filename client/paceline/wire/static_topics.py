@@ -23,7 +23,7 @@ class Segment:
     generation: int
     """Counts the segments of its logical queue, from 0."""
     group: GroupName
-    queue: QueueId
+    queue_id: QueueId
     """Its number in that broker group."""
     start: int
     """Logical offset of its first message."""
@@ -47,7 +47,7 @@ class Segment:
         return {
             "generation": self.generation,
             "group": self.group,
-            "queue": self.queue,
+            "queue": self.queue_id,
             "start": self.start,
             "end": self.end,
         }
@@ -57,7 +57,7 @@ class Segment:
         return cls(
             generation=document["generation"],
             group=GroupName(document["group"]),
-            queue=QueueId(document["queue"]),
+            queue_id=QueueId(document["queue"]),
             start=document["start"],
             end=document["end"],
         )
@@ -101,7 +101,7 @@ class Place(NamedTuple):
 def places(logical_queues: Iterable[LogicalQueue]) -> dict[tuple[GroupName, QueueId], Place]:
     """Every queue of a static topic, by (broker group, queue)."""
     return {
-        (segment.group, segment.queue): Place(number, segment)
+        (segment.group, segment.queue_id): Place(number, segment)
         for number, logical_queue in enumerate(logical_queues)
         for segment in logical_queue.segments
     }

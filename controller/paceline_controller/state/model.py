@@ -245,6 +245,9 @@ class Topic:
         self.read_queues.pop(group, None)
         self.write_queues.pop(group, None)
 
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "logical_queues": [row.to_json() for row in self.logical_queues]}
+
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> "Topic":
         if "queues" in document:  # snapshot version 1
@@ -327,7 +330,7 @@ class State:
             "cluster_name": self.cluster_name,
             "term": self.term,
             "groups": [self.groups[name].to_json() for name in sorted(self.groups)],
-            "topics": [asdict(self.topics[name]) for name in sorted(self.topics)],
+            "topics": [self.topics[name].to_json() for name in sorted(self.topics)],
             "next_topic_id": self.next_topic_id,
             "consumer_groups": [
                 self.consumer_groups[name].to_json() for name in sorted(self.consumer_groups)

@@ -191,7 +191,7 @@ def _segment(topic: Topic, group: GroupName, *, generation: int, start: int) -> 
     """A new queue of the group, which is counted."""
     queue = topic.read_queues.get(group, 0)
     topic.read_queues[group] = topic.write_queues[group] = queue + 1
-    return Segment(generation=generation, group=group, queue=QueueId(queue), start=start)
+    return Segment(generation=generation, group=group, queue_id=QueueId(queue), start=start)
 
 
 def _is_done(logical: LogicalQueue, command: RemapQueue) -> bool:

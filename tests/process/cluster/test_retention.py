@@ -230,7 +230,7 @@ async def test_a_group_that_was_overtaken_goes_on_at_the_first_kept_message(
     assert {gap.queue: gap.start for gap in reversed(gaps)} == dict.fromkeys(queues, 1)
     assert all(gap.start < gap.end <= kept[gap.queue].start for gap in gaps)
     missed = {
-        Place(gap.queue.group, gap.queue.queue, offset)
+        Place(gap.queue.group, gap.queue.queue_id, offset)
         for gap in gaps
         for offset in range(gap.start, gap.end)
     }

@@ -134,7 +134,7 @@ async def test_members_go_on_at_the_next_master_with_the_queues_they_had(tmp_pat
 
                 await eventually(passed)
                 kept = _of(orders, consumer)
-                gaps = [longest_gap(watched.arrivals[key.queue], killed_at) for key in mine]
+                gaps = [longest_gap(watched.arrivals[key.queue_id], killed_at) for key in mine]
             count = stream.count
 
             async def all_seen() -> bool:

@@ -235,7 +235,7 @@ async def test_lite_pull_goes_on_where_it_committed(
     assert sum(offset or 0 for offset in kept) == len(polled)
     places = [(message.queue_id, message.queue_offset) for message in [*polled, *rest]]
     assert sorted(places) == [(queue, offset) for queue in range(QUEUES) for offset in range(COUNT)]
-    assert await committed(cluster, "audit", topic) == [10, kept[second.queue]]
+    assert await committed(cluster, "audit", topic) == [10, kept[second.queue_id]]
 
 
 async def test_a_paused_member_keeps_its_queues_and_gets_nothing(

@@ -58,6 +58,6 @@ async def track_of(
     """Of each message, once a group has come to the eleventh of the queue they are in."""
     async with PullConsumer(cluster.bootstrap) as reader:
         [queue] = {row["queue"] for row in rows}
-        names = [name for name in await reader.queues("invoices") if name.queue == queue]
+        names = [name for name in await reader.queues("invoices") if name.queue_id == queue]
         await reader.commit("audit", dict.fromkeys(names, rows[10]["offset"]))
     return [await admin.messages.track(row["message_id"]) for row in rows]

@@ -129,7 +129,7 @@ def check_stored(topic: TopicView, stored: "Stored", sent: dict[int, int]) -> No
         for one, after in pairwise(logical.segments):
             assert one.end == after.start
         for segment in logical.segments:
-            part = stored.get((segment.group, segment.queue), [])
+            part = stored.get((segment.group, segment.queue_id), [])
             assert segment.sealed_end in (None, len(part)), segment
             for message in part:
                 key, number = divmod(int(message.body), NUMBERS)

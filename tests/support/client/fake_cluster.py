@@ -142,7 +142,7 @@ class FakeCluster:
         """The broker group seals the open segment of a logical queue; no view shows it yet."""
         view = self.view.topics[TopicName(topic)]
         last = view.logical_queues[number].last
-        self.logs[last.group].sealed.add((view.topic_id, last.queue))
+        self.logs[last.group].sealed.add((view.topic_id, last.queue_id))
 
     def remap(self, topic: str, number: int, group: str) -> None:
         """Seal it, and open the next segment in `group`."""
@@ -150,7 +150,7 @@ class FakeCluster:
         view = self.view.topics[TopicName(topic)]
         moved = view.logical_queues[number]
         last, queue = moved.last, view.queues.get(GroupName(group), 0)
-        end = last.start + self.logs[last.group].end((view.topic_id, last.queue))
+        end = last.start + self.logs[last.group].end((view.topic_id, last.queue_id))
         fresh = _segment(last.generation + 1, group, queue, end)
         segments = (*moved.segments[:-1], replace(last, end=end), fresh)
         logical_queues = list(view.logical_queues)
@@ -170,7 +170,7 @@ class FakeCluster:
         return [
             body
             for segment in view.logical_queues[number].segments
-            for body in self.bodies(segment.group, view.topic_id, segment.queue)
+            for body in self.bodies(segment.group, view.topic_id, segment.queue_id)
         ]
 
     def delete_topic(self, topic: str) -> None:
@@ -323,4 +323,6 @@ class FakeCluster:
 
 
 def _segment(generation: int, group: str, queue: int, start: int) -> Segment:
-    return Segment(generation=generation, group=GroupName(group), queue=QueueId(queue), start=start)
+    return Segment(
+        generation=generation, group=GroupName(group), queue_id=QueueId(queue), start=start
+    )

@@ -15,7 +15,7 @@ def segments(*ends: int) -> list[Segment]:
             Segment(
                 generation=generation,
                 group=GroupName("g1"),
-                queue=QueueId(generation),
+                queue_id=QueueId(generation),
                 start=start,
                 end=end,
             )

@@ -30,7 +30,7 @@ def open_queue(topic: TopicView, group: GroupName, turn: int, seals: Container[i
     `seals`: keys of queues that this group's log has sealed, whatever the view still shows.
     """
     lasts = [one.last for one in topic.logical_queues if one.last.group == group]
-    here = [one.queue for one in lasts if queue_key(topic.topic_id, one.queue) not in seals]
+    here = [one.queue_id for one in lasts if queue_key(topic.topic_id, one.queue_id) not in seals]
     if not here:
         raise QueueSealedError(
             f"no logical queue of topic {topic.topic} is in group {group} now; nothing was stored",
@@ -54,4 +54,4 @@ def queue_of_key(topic: TopicView, group: GroupName, key: str) -> int:
             logical_queue=number,
             group=last.group,
         )
-    return last.queue
+    return last.queue_id

@@ -317,4 +317,4 @@ def _queue_of(message: ReceivedMessage) -> QueueName:
 
 def history_queue(name: QueueName) -> Queue:
     """As histories name it."""
-    return Queue(str(name.topic), str(name.group), int(name.queue))
+    return Queue(str(name.topic), str(name.group), int(name.queue_id))

@@ -53,7 +53,7 @@ class Resender:
             Resend,
             client=around.client,
             consumer_group=PUSH_GROUP,
-            queue=Queue(dlq_topic(PUSH_GROUP), letter.group, letter.queue),
+            queue=Queue(dlq_topic(PUSH_GROUP), letter.group, letter.queue_id),
             offset=letter.offset,
         ) as asking:
             try:

@@ -95,7 +95,7 @@ def remap(
     if as_json:
         echo_json({"topic": name, "logical_queue": logical_queue, **logical.to_json()})
     elif logical.moving_to is None:
-        where = f"{last.group}/{last.queue} from logical offset {last.start:,}"
+        where = f"{last.group}/{last.queue_id} from logical offset {last.start:,}"
         click.echo(f"logical queue {logical_queue} of topic {name} is now {where}")
     else:
         click.echo(
@@ -115,7 +115,7 @@ def echo_segments(topic: "TopicView") -> None:
                 (
                     str(number),
                     str(segment.generation),
-                    f"{segment.group}/{segment.queue}",
+                    f"{segment.group}/{segment.queue_id}",
                     f"{segment.start:,}",
                     "-" if segment.end is None else f"{segment.end:,}",
                     f"moving to {logical.moving_to}" if is_leaving else state,

@@ -139,7 +139,7 @@ Ask = tuple[QueueFetch, int, int]
 
 
 def place_of(queue: QueueFetch) -> Place:
-    return queue.key.topic_id, queue.key.queue
+    return queue.key.topic_id, queue.key.queue_id
 
 
 def waiting(asks: Iterable[Ask]) -> list[QueueFetch]:
@@ -188,7 +188,7 @@ def _run(key: QueueKey, data: memoryview, position: int, *, has_gaps: bool) -> R
             skip = max(0, skip)
         if (
             header.topic_id != key.topic_id
-            or header.queue_id != key.queue
+            or header.queue_id != key.queue_id
             or not 0 <= skip < header.record_count
         ):
             raise PeerError(

@@ -286,7 +286,7 @@ class FetchSession:
             filter_id = filters.id_of(queue.wanted)
             rows.append(
                 FetchQueue(
-                    key.topic_id, key.queue, queue.position, self._queue_bytes_max, filter_id
+                    key.topic_id, key.queue_id, queue.position, self._queue_bytes_max, filter_id
                 )
             )
         return rows
@@ -487,7 +487,11 @@ class FetchSession:
             # Damage on the way or on that broker: ask again, from a fresh connection.
             log.error(
                 "batch_corrupt",
-                extra={"group": self._link.group, "queue": queue.key.queue, "error": fault.message},
+                extra={
+                    "group": self._link.group,
+                    "queue": queue.key.queue_id,
+                    "error": fault.message,
+                },
             )
             queue.seek(end)
             if asked is None:

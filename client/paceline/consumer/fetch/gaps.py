@@ -16,8 +16,8 @@ class Gap(NamedTuple):
     def __str__(self) -> str:
         queue = self.queue
         return (
-            f"messages {self.start} to {self.end - 1} of {queue.topic} {queue.group}/{queue.queue}"
-            " were deleted before they were read"
+            f"messages {self.start} to {self.end - 1} of {queue.topic}"
+            f" {queue.group}/{queue.queue_id} were deleted before they were read"
         )
 
 

@@ -67,7 +67,7 @@ class SegmentLines:
                     continue
                 fetch = QueueFetch(key, 0, tail.wanted)
                 fetch.has_room = False
-                item = Assigned(QueueName(tail.topic, key.group, key.queue), fetch)
+                item = Assigned(QueueName(tail.topic, key.group, key.queue_id), fetch)
                 item.is_behind = True  # `settle` tells, also at once, that it is not
                 found.append(item)
         return found

@@ -47,7 +47,7 @@ class Following:
 
     def remove(self, key: QueueKey) -> None:
         """Nobody wants the queue any more: said with the next request."""
-        place = key.topic_id, key.queue
+        place = key.topic_id, key.queue_id
         if self._asked.pop(place, None) is not None:
             self._gone[place] = None
 

@@ -64,7 +64,7 @@ class AllocateConsistentHash:
         points = [point for point, _ in ring]
 
         def owner(queue: QueueKey) -> str:
-            at = bisect_left(points, _point(f"{queue.topic_id}/{queue.group}/{queue.queue}"))
+            at = bisect_left(points, _point(f"{queue.topic_id}/{queue.group}/{queue.queue_id}"))
             return ring[at % len(ring)][1]
 
         return [queue for queue in queues if owner(queue) == client_id]
@@ -129,7 +129,7 @@ class AllocateByConfig:
     def __call__(
         self, queues: Sequence[QueueKey], client_ids: Sequence[str], client_id: str
     ) -> list[QueueKey]:
-        return [queue for queue in queues if (queue.group, queue.queue) in self._queues]
+        return [queue for queue in queues if (queue.group, queue.queue_id) in self._queues]
 
 
 def room_in_name(name: str) -> str:

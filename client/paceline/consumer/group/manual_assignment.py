@@ -66,7 +66,7 @@ class AssignedMember:
         for name in self._assigned if self._permission.is_given(view) else ():
             topic = view.topics.get(name.topic)
             if topic is not None and has_queue(topic, name):
-                targets.add(QueueKey(topic.topic_id, name.group, name.queue))
+                targets.add(QueueKey(topic.topic_id, name.group, name.queue_id))
         self._on_targets(targets)
         if self._is_leaving:
             return

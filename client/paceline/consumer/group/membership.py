@@ -176,7 +176,7 @@ class Membership:
             group=self._me.group,
             client_id=self._me.client_id,
             topics=self._me.topics,
-            owned=[(key.topic_id, str(key.group), key.queue) for key in claims],
+            owned=[(key.topic_id, str(key.group), key.queue_id) for key in claims],
             generation=self._generation,
             wait_ms=_HEARTBEAT_WAIT_MS,
             **self._me.about,

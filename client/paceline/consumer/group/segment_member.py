@@ -169,7 +169,7 @@ class SegmentMember:
     # -- which segment ----------------------------------------------------------------------------
 
     def _look(self, claim: _Claim) -> None:
-        task = spawn(self._begin(claim), name=f"segment-{claim.key.topic_id}-{claim.key.queue}")
+        task = spawn(self._begin(claim), name=f"segment-{claim.key.topic_id}-{claim.key.queue_id}")
         self._looking.add(task)
         task.add_done_callback(self._looking.discard)
 
@@ -196,7 +196,7 @@ class SegmentMember:
         known, at = self._book.segments_of(claim.key), claim.at
         segments = [one for one in known if at is None or one.generation >= at]
         if not segments:
-            raise QueueNotFoundError(f"there is no logical queue {claim.key.queue} any more")
+            raise QueueNotFoundError(f"there is no logical queue {claim.key.queue_id} any more")
         keys = [queue_of(claim.key, segment) for segment in segments]
         if len(known) == 1:
             number = 0

@@ -276,7 +276,7 @@ class QueueLocks:
 
 def _row(key: QueueKey, token: LockToken | None) -> wire.LockRow:
     pair = None if token is None else (token.epoch, token.position)
-    return wire.LockRow(topic_id=key.topic_id, queue=key.queue, token=pair)
+    return wire.LockRow(topic_id=key.topic_id, queue=key.queue_id, token=pair)
 
 
 def _decided(key: QueueKey, told: wire.LockedRow, lease_ms: int) -> _Decided:

@@ -114,7 +114,7 @@ class GroupOffsets:
         # Else a restart before the first commit would begin at another "last". It names the
         # generation: an operator may have reset the group since we asked where it stands.
         row = wire.CommitRow(
-            topic_id=key.topic_id, queue=key.queue, offset=offset, generation=generation
+            topic_id=key.topic_id, queue=key.queue_id, offset=offset, generation=generation
         )
         [answer] = await self._commit_rows(key.group, [queue], [row])
         if answer.code is None or answer.offset is None:
@@ -200,7 +200,7 @@ class GroupOffsets:
         rows = [
             wire.CommitRow(
                 topic_id=queue.key.topic_id,
-                queue=queue.key.queue,
+                queue=queue.key.queue_id,
                 offset=queue.commit_offset,
                 generation=queue.generation,
             )

@@ -75,7 +75,7 @@ class StartPositions:
 
     def _is_younger(self, key: QueueKey) -> bool:
         older = self._older
-        return older is not None and key.queue >= older.get(key.topic_id, {}).get(key.group, 0)
+        return older is not None and key.queue_id >= older.get(key.topic_id, {}).get(key.group, 0)
 
     async def offset_of(self, key: QueueKey, start: StartPosition) -> int:
         """The offset that a start means on a queue. Raises PacelineError."""
@@ -102,4 +102,4 @@ class StartPositions:
 
 def named(key: QueueKey) -> wire.QueueOf:
     """How calls name a queue."""
-    return wire.QueueOf(topic_id=key.topic_id, queue=key.queue)
+    return wire.QueueOf(topic_id=key.topic_id, queue=key.queue_id)

@@ -194,7 +194,7 @@ class Assignment:
         Returns when it goes on from there. Raises PacelineError.
         """
         key = held.queue.key
-        request = Reset(group=self._group, topic=held.topic, queues=[key.queue], **target)
+        request = Reset(group=self._group, topic=held.topic, queues=[key.queue_id], **target)
         timeout_ms = self._settings.close_timeout_ms
         answer, _ = await self._links.call(key.group, request, timeout_ms=timeout_ms)
         [row] = answer.queues
@@ -235,14 +235,14 @@ class Assignment:
         self._targets = targets
         for key, held in list(self.held.items()):
             if key not in targets and not held.is_releasing:
-                name = f"release-{key.group}-{key.queue}"
+                name = f"release-{key.group}-{key.queue_id}"
                 task = self._background(self._release(held), name=name)
                 self._releases.add(task)
                 task.add_done_callback(self._releases.discard)
 
     def _on_owned(self, key: QueueKey) -> None:
         work = self._acquire(key, self._loss_count)
-        self._background(work, name=f"acquire-{key.group}-{key.queue}")
+        self._background(work, name=f"acquire-{key.group}-{key.queue_id}")
 
     def _on_lost(self) -> None:
         """Nobody knows us any more: others may take our queues, so we must not go on."""
@@ -431,7 +431,7 @@ class Assignment:
     def _skip(self, held: HeldQueue, start: int) -> None:
         """Retention was faster (R26). What was fetched before it is processed all the same."""
         key = held.queue.key
-        gap = Gap(QueueName(held.topic, key.group, key.queue), held.fetch.position, start)
+        gap = Gap(QueueName(held.topic, key.group, key.queue_id), held.fetch.position, start)
         self.missed_count += gap.end - gap.start
         held.queue.put((), start)
         held.fetch.seek(start)

@@ -139,7 +139,7 @@ class SendBacker:
         once, as it was sent back first, but under the newest token.
         """
         waiting = self._waiting.setdefault(key.group, OrderedDict())
-        place = (key.topic_id, key.queue, int(message.queue_offset))
+        place = (key.topic_id, key.queue_id, int(message.queue_offset))
         known = waiting.get(place)
         if known is not None:
             known.done.append(done)
@@ -148,7 +148,7 @@ class SendBacker:
             return
         asked = wire.SendBackRow(
             topic_id=key.topic_id,
-            queue=key.queue,
+            queue=key.queue_id,
             offset=message.queue_offset,
             delay_level=max(DEAD_AT_ONCE, delay_level),
             token=token,

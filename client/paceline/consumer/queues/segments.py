@@ -53,7 +53,7 @@ def not_begun(
     """
     found: list[tuple[GroupName, QueueId]] = []
     for logical_queue in logical_queues:
-        where = [(segment.group, segment.queue) for segment in logical_queue.segments]
+        where = [(segment.group, segment.queue_id) for segment in logical_queue.segments]
         first = next((number for number, queue in enumerate(where) if queue in begun), None)
         if first is not None:
             found += [queue for queue in where[first + 1 :] if queue not in begun]
@@ -77,14 +77,14 @@ class SegmentBook:
         found = self._places.get(key.topic_id)
         if found is None:
             found = self._places[key.topic_id] = places(topic.logical_queues)
-        return found.get((key.group, key.queue))
+        return found.get((key.group, key.queue_id))
 
     def segments_of(self, key: QueueKey) -> tuple[Segment, ...]:
         """All segments of a logical queue; none if it is gone."""
         topic = self._topic(key)
-        if topic is None or key.queue >= len(topic.logical_queues):
+        if topic is None or key.queue_id >= len(topic.logical_queues):
             return ()
-        return topic.logical_queues[key.queue].segments
+        return topic.logical_queues[key.queue_id].segments
 
     def logical_key(self, key: QueueKey) -> QueueKey:
         """The logical queue that a queue is part of; itself where the topic is not static."""
@@ -105,4 +105,4 @@ class SegmentBook:
 
 def queue_of(key: QueueKey, segment: Segment) -> QueueKey:
     """The queue of a segment of the logical queue `key`."""
-    return QueueKey(key.topic_id, segment.group, segment.queue)
+    return QueueKey(key.topic_id, segment.group, segment.queue_id)

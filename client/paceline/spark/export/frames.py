@@ -142,5 +142,5 @@ def _written_schema(layout: Layout) -> StructType:
 def _assigned(offsets: Offsets) -> dict[str, list[int]]:
     found: dict[str, set[int]] = {}
     for queue in offsets:
-        found.setdefault(str(queue.topic), set()).add(int(queue.queue))
+        found.setdefault(str(queue.topic), set()).add(int(queue.queue_id))
     return {topic: sorted(queues) for topic, queues in found.items()}

@@ -77,7 +77,7 @@ class Lost(NamedTuple):
 
     def to_json(self) -> list[object]:
         queue = self.queue
-        return [str(queue.topic), str(queue.group), int(queue.queue), self.start, self.end]
+        return [str(queue.topic), str(queue.group), int(queue.queue_id), self.start, self.end]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,7 +132,9 @@ def _compare(
         return
     options = {name: text for name, text in order.options.items() if name in ACCESS_OPTIONS}
     theirs = frames.counted(frames.source_frame(spark, options, start, stops), is_thorough=True)
-    rows = [(str(q.topic), str(q.group), int(q.queue), int(offset)) for q, offset in start.items()]
+    rows = [
+        (str(q.topic), str(q.group), int(q.queue_id), int(offset)) for q, offset in start.items()
+    ]
     lows = spark.createDataFrame(
         rows, "topic string, broker_group string, queue_id int, low bigint"
     )

@@ -13,7 +13,7 @@ BATCH = {"Content-Type": "application/vnd.paceline.batch"}
 
 def segment(generation: int, group: str, queue: int, start: int, end: int | None) -> Segment:
     return Segment(
-        generation=generation, group=GroupName(group), queue=QueueId(queue), start=start, end=end
+        generation=generation, group=GroupName(group), queue_id=QueueId(queue), start=start, end=end
     )
 
 

@@ -84,7 +84,7 @@ class Fetching:
             queue_bytes_max=1 << 20,
             on_batches=self._on_batches,
             on_trouble=lambda queue, trouble, part: self.troubles.append(
-                (queue.key.queue, trouble)
+                (queue.key.queue_id, trouble)
             ),
         )
         self.queues = [QueueFetch(QueueKey(TOPIC, GroupName("g1"), QueueId(n)), 0) for n in (0, 1)]
@@ -98,7 +98,7 @@ class Fetching:
         for batch in batches:
             header = batch.view.header
             first = header.base_queue_offset + batch.skip
-            self.offsets[queue.key.queue] += range(first, header.end_queue_offset)
+            self.offsets[queue.key.queue_id] += range(first, header.end_queue_offset)
 
 
 def a_batch(queue: int, base: int) -> bytes:

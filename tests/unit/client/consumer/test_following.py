@@ -158,7 +158,7 @@ class Following:
         self.on_up()
 
     def _on_batches(self, queue: QueueFetch, batches: list[FetchedBatch], end: int) -> None:
-        number = queue.key.queue
+        number = queue.key.queue_id
         if self.queues.get(number) is not queue:
             self.wrong.append(f"queue {number} is not fetched any more")
             return
@@ -170,7 +170,7 @@ class Following:
             self.next[number] = header.end_queue_offset
 
     def _on_trouble(self, queue: QueueFetch, trouble: Trouble, part: FetchPart | None) -> None:
-        self.troubles.append((queue.key.queue, trouble))
+        self.troubles.append((queue.key.queue_id, trouble))
 
 
 def a_bench() -> Bench:

@@ -75,13 +75,13 @@ def test_a_token_never_falls() -> None:
 
 def test_the_first_lease_that_is_due_decides_for_its_broker_group() -> None:
     leases = held()
-    leases.granted(KEY._replace(queue=QueueId(1)), SECOND, asked_ms=6_000, lease_ms=LEASE_MS)
+    leases.granted(KEY._replace(queue_id=QueueId(1)), SECOND, asked_ms=6_000, lease_ms=LEASE_MS)
     leases.granted(OTHER, FIRST, asked_ms=0, lease_ms=LEASE_MS)
 
     assert leases.due_in_ms(GroupName("g1"), now_ms=11_000) == 10_000
     assert leases.due_in_ms(GroupName("g2"), now_ms=90_000) == 0
     assert leases.due_in_ms(GroupName("g3"), now_ms=0) is None
-    assert [key.queue for key, _ in leases.of_group(GroupName("g1"))] == [0, 1]
+    assert [key.queue_id for key, _ in leases.of_group(GroupName("g1"))] == [0, 1]
     assert list(leases.groups()) == ["g1", "g2"]
 
 

@@ -124,7 +124,7 @@ async def test_paused_queues_return_nothing() -> None:
 
 
 async def test_assigned_queues_are_read_from_where_the_group_stands() -> None:
-    other = QUEUE._replace(queue=QueueId(1))
+    other = QUEUE._replace(queue_id=QueueId(1))
     async with FakeCluster() as cluster:
         cluster.add_topic("orders", 2)
         await fill(cluster, 40)
@@ -188,6 +188,6 @@ async def test_a_push_consumer_seeks_too() -> None:
             await eventually(lambda: len(seen) == 12)
             await pause(30)
             with pytest.raises(QueueNotFoundError):
-                await consumer.seek(queue._replace(queue=QueueId(9)), "first")
+                await consumer.seek(queue._replace(queue_id=QueueId(9)), "first")
 
     assert sorted(seen[10:]) == [8, 9]

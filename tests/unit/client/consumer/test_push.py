@@ -130,7 +130,7 @@ async def test_queues_of_a_member_are_those_of_its_topics_and_not_of_its_retries
         ) as consumer:
             await eventually(lambda: len(retried) == 1 and len(consumer.queues) >= 4)
 
-            assert [(key.topic_id, key.queue) for key in consumer.queues] == [
+            assert [(key.topic_id, key.queue_id) for key in consumer.queues] == [
                 (1, 0), (1, 1), (1, 2), (1, 3),
             ]  # fmt: skip
 
@@ -259,7 +259,7 @@ async def test_thresholds_of_a_topic_are_shared_by_its_queues() -> None:
                     and not any(held.fetch.has_room for held in helds.values() if held.queue)
                 )
             )
-            counts = {key.queue: len(held.queue) for key, held in helds.items()}
+            counts = {key.queue_id: len(held.queue) for key, held in helds.items()}
 
     # The first queues to come may have taken the share of fewer queues.
     assert all(2 <= count <= 8 for count in counts.values()), counts

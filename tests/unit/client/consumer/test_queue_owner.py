@@ -173,7 +173,7 @@ async def test_many_queues_are_opened_some_at_a_time() -> None:
     """All at once they were refused, and claimed and refused again."""
     async with a_world(queues=3 * OPENS_MAX) as world:
         member, offsets = world.member, world.offsets
-        keys = [KEY._replace(queue=QueueId(number)) for number in range(3 * OPENS_MAX)]
+        keys = [KEY._replace(queue_id=QueueId(number)) for number in range(3 * OPENS_MAX)]
         offsets.gate.clear()
         member.on_targets(set(keys))
         for key in keys:

@@ -86,9 +86,9 @@ class Listener:
         topic = self._cluster.view.topics[TopicName(message.topic)]
         logical_queue = topic.logical_queues[message.logical_queue or 0]
         for segment in logical_queue.segments:
-            if (segment.group, segment.queue) == (message.group, message.queue_id):
+            if (segment.group, segment.queue_id) == (message.group, message.queue_id):
                 return True
-            stood = stands(self._cluster, segment.group, segment.queue)
+            stood = stands(self._cluster, segment.group, segment.queue_id)
             if stood is None or stood < (segment.sealed_end or 0):
                 return False
         return False
@@ -187,7 +187,7 @@ async def test_what_was_committed_out_of_order_hides_no_segment_before_it(start:
             await fill(cluster, 20 * number + 20, first=20 * number)
         wanted = cluster.logical_bodies("orders", 0)
         *before, last = cluster.view.topics[TopicName("orders")].logical_queues[0].segments
-        cluster.logs["g2"].commit(("audit", 1, last.queue), 1, 0)
+        cluster.logs["g2"].commit(("audit", 1, last.queue_id), 1, 0)
         del wanted[sum(segment.sealed_end or 0 for segment in before)]
         listener = Listener(cluster)
         async with push(cluster, listener, settings=settings):
@@ -393,9 +393,9 @@ async def test_a_lite_pull_consumer_may_be_given_a_logical_queue() -> None:
                 found += await polled(consumer, 1)
                 await consumer.commit()
             assert consumer.position(name) == len(cluster.bodies("g2"))
-            consumer.assign([name._replace(queue=QueueId(2))])
+            consumer.assign([name._replace(queue_id=QueueId(2))])
             with pytest.raises(QueueNotFoundError):
-                consumer.pause([name._replace(queue=QueueId(2))])
+                consumer.pause([name._replace(queue_id=QueueId(2))])
 
         assert [b"%d" % number for number in found] == wanted
 

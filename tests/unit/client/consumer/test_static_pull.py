@@ -40,8 +40,8 @@ async def test_a_pull_consumer_reads_segments_in_order_and_follows_a_remap() -> 
         topic = cluster.view.topics[TopicName("orders")]
         for logical in topic.logical_queues:
             for segment in logical.segments:
-                end = cluster.logs[segment.group].end((1, segment.queue))
-                assert stands(cluster, segment.group, segment.queue) == end
+                end = cluster.logs[segment.group].end((1, segment.queue_id))
+                assert stands(cluster, segment.group, segment.queue_id) == end
 
 
 @pytest.mark.parametrize("start", ["first", "last"])

@@ -22,7 +22,7 @@ def a_planner(brokers: FakeBrokers | None = None, **options: str) -> Planner:
 
 
 def starts(planner: Planner) -> dict[int, tuple[int, int]]:
-    return {int(one.queue.queue): (one.start, one.end) for one in planner.ranges()}
+    return {int(one.queue.queue_id): (one.start, one.end) for one in planner.ranges()}
 
 
 def test_everything_is_read_without_options_and_ends_come_from_masters() -> None:
@@ -132,4 +132,4 @@ def test_bounds_on_time_become_offsets() -> None:
 
     found = planner.narrowed(planner.ranges(), Bounds(stored_low_ms=5))
 
-    assert [(int(one.queue.queue), one.start, one.end) for one in found] == [(0, 40, 100)]
+    assert [(int(one.queue.queue_id), one.start, one.end) for one in found] == [(0, 40, 100)]

@@ -13,7 +13,7 @@ def a_range(number: int, start: int, end: int, group: str = "g1") -> QueueRange:
 
 def offsets_of(ranges: list[QueueRange]) -> list[tuple[str, int, int]]:
     return [
-        (str(one.queue.group), int(one.queue.queue), offset)
+        (str(one.queue.group), int(one.queue.queue_id), offset)
         for one in ranges
         for offset in range(one.start, one.end)
     ]

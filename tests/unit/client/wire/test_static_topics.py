@@ -9,9 +9,9 @@ from paceline.wire.static_topics import LogicalQueue, Place, Segment, places
 from paceline.wire.topics import FIFO, TopicView
 
 G1, G2 = GroupName("g1"), GroupName("g2")
-OLD = Segment(generation=0, group=G1, queue=QueueId(0), start=0, end=70)
-NEW = Segment(generation=1, group=G2, queue=QueueId(1), start=70)
-MOVING = Segment(generation=0, group=G2, queue=QueueId(0), start=0)
+OLD = Segment(generation=0, group=G1, queue_id=QueueId(0), start=0, end=70)
+NEW = Segment(generation=1, group=G2, queue_id=QueueId(1), start=70)
+MOVING = Segment(generation=0, group=G2, queue_id=QueueId(0), start=0)
 TOPIC = TopicView(
     topic=TopicName("t"),
     topic_id=TopicId(9),

@@ -92,7 +92,7 @@ def test_logical_queues_are_spread_over_the_groups_in_turn() -> None:
     topic = view_of(with_topic(5, message_type=FIFO))
 
     assert [logical.last.group for logical in topic.logical_queues] == [G1, G2, G1, G2, G1]
-    assert [logical.last.queue for logical in topic.logical_queues] == [0, 0, 1, 1, 2]
+    assert [logical.last.queue_id for logical in topic.logical_queues] == [0, 0, 1, 1, 2]
     assert all(logical.last.start == 0 for logical in topic.logical_queues)
     assert dict(topic.queues) == dict(topic.write_queues) == {G1: 3, G2: 2}
     assert topic.message_type == FIFO
@@ -125,7 +125,7 @@ def test_a_queue_that_comes_back_gets_a_number_that_was_never_used() -> None:
     assert seal(driver, 0, 5, group=G2)["ok"]
 
     last = view_of(driver).logical_queues[0].last
-    assert (last.group, last.queue, last.generation, last.start) == (G1, 2, 2, 75)
+    assert (last.group, last.queue_id, last.generation, last.start) == (G1, 2, 2, 75)
 
 
 def test_the_same_remap_again_finds_it_moving_or_moved() -> None:
@@ -262,7 +262,7 @@ def test_a_group_that_is_given_up_leaves_its_logical_queues_to_another() -> None
     assert driver.do(RemoveGroup(group=G2, is_forced=True))["ok"]
 
     zero, one, two, three = view_of(driver).logical_queues
-    assert (zero.moving_to, zero.last.group, zero.last.queue) == (G1, G1, 0)
+    assert (zero.moving_to, zero.last.group, zero.last.queue_id) == (G1, G1, 0)
     assert [segment.group for segment in one.segments] == [G1]
     assert (one.last.start, two.last.generation) == (10, 0)
     assert (three.last.group, three.last.generation, three.last.start) == (G1, 1, 0)
@@ -287,7 +287,10 @@ def test_nothing_moves_to_a_group_that_is_given_up_before_it_has_a_queue() -> No
     assert seal(driver, 0, 5)["ok"]
 
     moved = view_of(driver).logical_queues[0]
-    assert [(one.group, one.queue, one.start) for one in moved.segments] == [(G1, 0, 0), (G1, 2, 5)]
+    assert [(one.group, one.queue_id, one.start) for one in moved.segments] == [
+        (G1, 0, 0),
+        (G1, 2, 5),
+    ]
     assert dict(view_of(driver).queues) == dict(view_of(driver).write_queues) == {G1: 3}
 
 
@@ -301,6 +304,8 @@ def test_a_snapshot_of_before_has_no_static_topics() -> None:
     assert restored.view().topics == driver.machine.view().topics
 
     old = orjson.loads(driver.machine.snapshot())
+    [segment, _] = old["topics"][-1]["logical_queues"][0]["segments"]
+    assert segment == {"generation": 0, "group": "g1", "queue": 0, "start": 0, "end": 3}
     for topic in old["topics"]:
         del topic["logical_queues"]
     restored.restore(orjson.dumps(old))
@@ -360,7 +365,11 @@ def check(before: TopicView, after: TopicView) -> None:
             assert later.generation == earlier.generation + 1
         assert logical.last.is_open
         for one, other in zip(was, logical.segments, strict=False):
-            assert (one.group, one.queue, one.start) == (other.group, other.queue, other.start)
+            assert (one.group, one.queue_id, one.start) == (
+                other.group,
+                other.queue_id,
+                other.start,
+            )
 
 
 async def test_it_is_made_moved_and_grown_over_http() -> None:

@@ -78,7 +78,7 @@ def _check(d: Director) -> None:
     for segment in logical.segments:
         if segment.group != GROUP or segment.sealed_end is None:
             continue
-        end = d.projections(d.master).queue_end(queue_key(topic_id, segment.queue))
+        end = d.projections(d.master).queue_end(queue_key(topic_id, segment.queue_id))
         longer = f"a queue sealed at {segment.sealed_end} has {end} messages (R28)"
         d.expect(end == segment.sealed_end, longer)
 
@@ -100,7 +100,7 @@ def _count(d: Director) -> int:
     topic_id, logical = _topic(d)
     if logical.last.group != GROUP:
         return 0
-    return d.projections(d.master).queue_end(queue_key(topic_id, logical.last.queue))
+    return d.projections(d.master).queue_end(queue_key(topic_id, logical.last.queue_id))
 
 
 def _seal(d: Director) -> Seal | None:
@@ -108,7 +108,7 @@ def _seal(d: Director) -> Seal | None:
     if d.stage.master(GROUP) is None:
         return None
     topic_id, logical = _topic(d)
-    return d.projections(d.master).seals.by_key.get(queue_key(topic_id, logical.last.queue))
+    return d.projections(d.master).seals.by_key.get(queue_key(topic_id, logical.last.queue_id))
 
 
 async def _serve(around: Around) -> None:

@@ -165,7 +165,7 @@ async def _begin_at_end(around: Around, received: list[int]) -> None:
 
         async def reset_meanwhile(key: QueueKey, committed: StandingRow) -> int:
             offset = await first_offset(key, committed)
-            if key.queue == 0:
+            if key.queue_id == 0:
                 await _reset(around, around.topic, timeout_ms=20_000)
             return offset
 

@@ -34,7 +34,7 @@ def logical(*groups: GroupName) -> tuple[LogicalQueue, ...]:
     return tuple(
         LogicalQueue(
             segments=(
-                Segment(generation=0, group=group, queue=QueueId(next(numbers[group])), start=0),
+                Segment(generation=0, group=group, queue_id=QueueId(next(numbers[group])), start=0),
             )
         )
         for group in groups
@@ -151,8 +151,8 @@ async def test_a_full_or_lonely_group_still_says_that_the_queue_has_gone() -> No
 async def test_a_segment_that_the_view_has_closed_takes_nothing_without_its_record_either() -> None:
     """R21: an unclean election may have lost the record."""
     bench = Bench()
-    closed = Segment(generation=0, group=GROUP, queue=QueueId(0), start=0, end=9)
-    following = Segment(generation=1, group=OTHER, queue=QueueId(0), start=9)
+    closed = Segment(generation=0, group=GROUP, queue_id=QueueId(0), start=0, end=9)
+    following = Segment(generation=1, group=OTHER, queue_id=QueueId(0), start=9)
     altered(bench, logical_queues=(LogicalQueue(segments=(closed, following)),))
     before = bench.log.end
 
