@@ -74,7 +74,9 @@ class _Link:
         request_id = next(self._ids)
         answer: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
         self._answers[request_id] = answer
-        request = wire.Request(id=request_id, session=session, sequence=sequence, command=command)
+        request = wire.Request(
+            id=request_id, session=session, sequence=sequence, command=command.to_json()
+        )
         self._outbox.put_nowait(wire.encode(request))
         try:
             return await answer
@@ -198,8 +200,9 @@ class _Link:
     def _on_message(self, message: wire.FromController) -> None:
         match message:
             case wire.View():
-                self._owner.follow(message.view)
-                self._owner.on_view(message.view)
+                view = ClusterView.from_json(message.view)
+                self._owner.follow(view)
+                self._owner.on_view(view)
             case wire.Answer():
                 waiting = self._answers.get(message.id)
                 if waiting is not None and not waiting.done():

@@ -17,19 +17,20 @@ docs/protocol/controller.md has examples.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
+import msgspec
 import orjson
+from msgspec import Meta
 
-from paceline.errors import BadRequestError, UnauthenticatedError
-from paceline.types import ControllerId, GroupName, Incarnation, MasterEpoch, ReplicaId
-from paceline.wire.calls.request import U32_MAX
-from paceline.wire.cluster import ClusterView
-from paceline.wire.commands import NAME_PATTERN, TOKEN_PATTERN
-from paceline.wire.fields import Fields, parse_object
-from paceline.wire.proof import NONCE_BYTES, PROOF_BYTES, Statement
+from paceline.errors import UnauthenticatedError
+from paceline.platform.ports import Buffer
+from paceline.types import ControllerId, GroupName, MasterEpoch, ReplicaId
+from paceline.wire.calls.request import U32_MAX, Number, Text, matching, snake_case
+from paceline.wire.commands import TOKEN_PATTERN, Address, Epoch, Group, Replica, Start, Token
+from paceline.wire.messages import Nonce, Proof, message_json, read_message
+from paceline.wire.proof import Statement
 from paceline.wire.session_commands import (
     AlterSyncStateSet,
     BrokerCommand,
@@ -82,138 +83,143 @@ class Role(Enum):
 # -- messages -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Challenge:
+class Message(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="type",
+    tag=snake_case,
+):
+    """One message. Its type is the class's name in lower case, words joined by "_"."""
+
+
+class Challenge(Message, frozen=True, kw_only=True):
     """First word of the controller."""
 
-    controller_id: ControllerId
-    nonce: bytes
+    controller_id: Annotated[ControllerId, matching(TOKEN_PATTERN)]
+    nonce: Nonce
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hello:
+class Hello(Message, frozen=True, kw_only=True):
     """Who the broker is, and the proof that it holds the cluster secret."""
 
-    cluster_id: str | None
+    cluster_id: Token | None = None
     """None: the store belongs to no cluster yet."""
-    group: GroupName
-    store_id: str
-    replica_id: ReplicaId | None
-    nonce: bytes
-    proof: bytes
+    group: Group
+    store_id: Token
+    replica_id: Replica | None = None
+    nonce: Nonce
+    proof: Proof
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Welcome:
+class Welcome(Message, frozen=True, kw_only=True):
     """The session stands. The broker checks `proof` (`check_welcome`) before it believes it."""
 
-    cluster_id: str | None
+    cluster_id: Token | None = None
     """None: the cluster is not founded yet (no controller has led so far)."""
-    controller_id: ControllerId
+    controller_id: Annotated[ControllerId, matching(TOKEN_PATTERN)]
     is_leader: bool
-    leader_address: str | None
-    session_timeout_ms: int
+    leader_address: Address | None = None
+    session_timeout_ms: Annotated[int, Meta(ge=1)]
     """Silence after which the leader holds the broker for dead (heartbeat_timeout_ms)."""
-    proof: bytes
+    proof: Proof
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class Refused(Message, frozen=True, kw_only=True):
     """Another cluster, another secret, a bad message: the connection closes after it."""
 
-    code: str
-    detail: str
+    code: Text
+    detail: Annotated[str, Meta(min_length=1, max_length=4096)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leadership:
+class Leadership(Message, frozen=True, kw_only=True):
     """Pushed when this controller begins or ceases to lead, or learns of another leader."""
 
     is_leader: bool
-    leader_address: str | None
+    leader_address: Address | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportWanted:
+class ReportWanted(Message, frozen=True, kw_only=True):
     """The broker sends a heartbeat at once: the leader is about to choose a master."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Time:
+class Time(Message, frozen=True, kw_only=True):
     """Answers a heartbeat, once a second: the controller's wall clock (R29)."""
 
-    unix_ms: int
+    unix_ms: Number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransferOrder:
+class TransferOrder(Message, frozen=True, kw_only=True, tag="hand_over"):
     """To the master of this epoch: stop intake, let all be confirmed, ask for your replacement.
 
     It answers with `StepDown`, or with `HandOverRefused`; one that does neither within a second is
     replaced all the same.
     """
 
-    master_epoch: MasterEpoch
-    preferred: ReplicaId | None
+    master_epoch: Epoch
+    preferred: Replica | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandOverRefused:
+class HandOverRefused(Message, frozen=True, kw_only=True):
     """The broker goes on as it was, and why: it does not lead that epoch, or could not drain."""
 
-    master_epoch: MasterEpoch
-    reason: str
+    master_epoch: Epoch
+    reason: Annotated[str, Meta(min_length=1, max_length=REASON_LENGTH_MAX)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class View(Message, frozen=True, kw_only=True):
     """Pushed on every change of version, by every controller, of what it has applied."""
 
-    view: ClusterView
+    view: dict[str, Any]
+    """As `ClusterView.to_json` gives it: made once for all sessions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Message, frozen=True, kw_only=True):
     """A command; the answer has the same `id` (unique per connection)."""
 
-    id: int
-    session: str
-    sequence: int
-    command: BrokerCommand
+    id: Number
+    session: Token
+    sequence: Number
+    command: dict[str, Any]
+    """As `Command.to_json` gives it; `read_command` checks it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(Message, frozen=True, kw_only=True, omit_defaults=True):
     """Exactly one of `result` (the machine's word, definite) and `problem` (see from_problem)."""
 
-    id: int
+    id: Number
     result: Mapping[str, Any] | None = None
-    problem: Mapping[str, Any] | None = None
+    problem: Mapping[str, Any] | None = msgspec.field(default=None, name="error")
+
+    def __post_init__(self) -> None:
+        """ValueError: it is no answer."""
+        if self.problem is None and not isinstance((self.result or {}).get("ok"), bool):
+            raise ValueError("expected an error, or a result with ok")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat:
+class Heartbeat(Message, frozen=True, kw_only=True):
     """A broker's state, each HEARTBEAT_INTERVAL_MS and at once on a change of role or health."""
 
-    replica_id: ReplicaId
-    incarnation: Incarnation
+    replica_id: Replica
+    incarnation: Start
     role: Role
-    epoch: MasterEpoch
+    epoch: Epoch
     """The highest master epoch it has adopted."""
-    end: int
-    flushed: int
-    confirm: int
-    is_healthy: bool = True
+    end: Number
+    flushed: Number
+    confirm: Number
+    is_healthy: bool
     """False: its disk failed; a master is replaced (R22)."""
     is_stalled: bool = False
     """Its disk ends no sync while bytes wait; a master is replaced if another's does better."""
-    sync_ms: int = 0
+    sync_ms: Annotated[int, Meta(ge=0, le=U32_MAX)] = 0
     """The longest wait for a sync in the last seconds."""
-    waiting: int = 0
+    waiting: Number
     """Work owed: sends and bytes that wait for confirm, sends refused for want of members (R6)."""
-    view_version: int = 0
+    view_version: Number
     """Of the newest view it had when it looked at its log; 0: none. What came before (R23)."""
-    last_epoch: MasterEpoch = MasterEpoch(0)
+    last_epoch: Epoch = MasterEpoch(0)
     """Of the newest record in its log; 0: none, or a broker from before it was told."""
 
 
@@ -225,7 +231,7 @@ FromBroker: TypeAlias = Hello | Request | Heartbeat | HandOverRefused
 
 def encode(message: FromController | FromBroker) -> str:
     """The JSON text of a message."""
-    return orjson.dumps(_document(message)).decode()
+    return orjson.dumps(message_json(message)).decode()
 
 
 def encode_view(view: Mapping[str, Any]) -> str:
@@ -233,70 +239,18 @@ def encode_view(view: Mapping[str, Any]) -> str:
     return orjson.dumps({"type": "view", "view": view}).decode()
 
 
-def parse_from_broker(text: bytes | str) -> FromBroker:
+def parse_from_broker(text: Buffer | str) -> FromBroker:
     """Raises BadRequestError (BadJsonError) on anything but a valid message of a broker."""
-    fields = Fields(parse_object(text, size_bytes_max=MESSAGE_BYTES_MAX), name="message")
-    message: FromBroker
-    match fields.text("type"):
-        case "hello":
-            message = _read_hello(fields)
-        case "request":
-            message = Request(
-                id=fields.integer("id"),
-                session=fields.text("session", pattern=TOKEN_PATTERN),
-                sequence=fields.integer("sequence"),
-                command=read_command(fields.any("command")),
-            )
-        case "heartbeat":
-            message = _read_heartbeat(fields)
-        case "hand_over_refused":
-            message = HandOverRefused(
-                master_epoch=MasterEpoch(fields.integer("master_epoch", high=U32_MAX)),
-                reason=fields.text("reason", length_max=REASON_LENGTH_MAX),
-            )
-        case other:
-            raise BadRequestError(f"unknown message type {other!r}", field="type")
-    fields.done()
-    return message
+    kinds: Any = FromBroker
+    found: FromBroker = read_message(text, kinds, size_bytes_max=MESSAGE_BYTES_MAX)
+    return found
 
 
-def parse_from_controller(text: bytes | str) -> FromController:
+def parse_from_controller(text: Buffer | str) -> FromController:
     """Raises BadRequestError (BadJsonError) on anything but a valid message of a controller."""
-    fields = Fields(parse_object(text, size_bytes_max=MESSAGE_BYTES_MAX), name="message")
-    message: FromController
-    match fields.text("type"):
-        case "challenge":
-            message = Challenge(
-                controller_id=ControllerId(fields.text("controller_id", pattern=TOKEN_PATTERN)),
-                nonce=fields.hexadecimal("nonce", size_bytes=NONCE_BYTES),
-            )
-        case "welcome":
-            message = _read_welcome(fields)
-        case "refused":
-            message = Refused(
-                code=fields.text("code"), detail=fields.text("detail", length_max=4096)
-            )
-        case "leadership":
-            message = Leadership(
-                is_leader=fields.flag("is_leader"), leader_address=_optional_address(fields)
-            )
-        case "report_wanted":
-            message = ReportWanted()
-        case "time":
-            message = Time(unix_ms=fields.integer("unix_ms"))
-        case "hand_over":
-            message = TransferOrder(
-                master_epoch=MasterEpoch(fields.integer("master_epoch", high=U32_MAX)),
-                preferred=_optional_replica(fields, "preferred"),
-            )
-        case "view":
-            message = View(view=ClusterView.from_json(fields.any("view")))
-        case "answer":
-            message = _read_answer(fields)
-        case other:
-            raise BadRequestError(f"unknown message type {other!r}", field="type")
-    fields.done()
-    return message
+    kinds: Any = FromController
+    found: FromController = read_message(text, kinds, size_bytes_max=MESSAGE_BYTES_MAX)
+    return found
 
 
 # -- proofs ---------------------------------------------------------------------------------------
@@ -319,8 +273,8 @@ def make_hello(
         group=group,
         store_id=store_id,
         replica_id=replica_id,
-        nonce=nonce,
-        proof=said.proof(secret),
+        nonce=Nonce(nonce),
+        proof=Proof(said.proof(secret)),
     )
 
 
@@ -333,9 +287,9 @@ def check_hello(hello: Hello, challenge: Challenge, secret: bytes) -> None:
         )
 
 
-def welcome_proof(challenge: Challenge, hello: Hello, secret: bytes) -> bytes:
+def welcome_proof(challenge: Challenge, hello: Hello, secret: bytes) -> Proof:
     """The controller's own proof."""
-    return _of_controller(challenge, hello).proof(secret)
+    return Proof(_of_controller(challenge, hello).proof(secret))
 
 
 def check_welcome(welcome: Welcome, challenge: Challenge, hello: Hello, secret: bytes) -> None:
@@ -363,131 +317,3 @@ def _of_controller(challenge: Challenge, hello: Hello) -> Statement:
         own_nonce=challenge.nonce,
         peer_nonce=hello.nonce,
     )
-
-
-# -- readers and writers of single messages -------------------------------------------------------
-
-
-def _document(message: FromController | FromBroker) -> dict[str, Any]:
-    match message:
-        case Challenge():
-            return {
-                "type": "challenge",
-                "controller_id": message.controller_id,
-                "nonce": message.nonce.hex(),
-            }
-        case Hello():
-            document = asdict(message)
-            return {
-                "type": "hello",
-                **document,
-                "nonce": message.nonce.hex(),
-                "proof": message.proof.hex(),
-            }
-        case Welcome():
-            return {"type": "welcome", **asdict(message), "proof": message.proof.hex()}
-        case Refused():
-            return {"type": "refused", **asdict(message)}
-        case Leadership():
-            return {"type": "leadership", **asdict(message)}
-        case ReportWanted():
-            return {"type": "report_wanted"}
-        case Time():
-            return {"type": "time", "unix_ms": message.unix_ms}
-        case TransferOrder():
-            return {"type": "hand_over", **asdict(message)}
-        case HandOverRefused():
-            return {"type": "hand_over_refused", **asdict(message)}
-        case View():
-            return {"type": "view", "view": message.view.to_json()}
-        case Request():
-            return {
-                "type": "request",
-                "id": message.id,
-                "session": message.session,
-                "sequence": message.sequence,
-                "command": message.command.to_json(),
-            }
-        case Answer():
-            outcome = "result" if message.problem is None else "error"
-            value = message.result if message.problem is None else message.problem
-            return {"type": "answer", "id": message.id, outcome: value}
-        case Heartbeat():
-            return {"type": "heartbeat", **asdict(message), "role": message.role.value}
-
-
-def _read_hello(fields: Fields) -> Hello:
-    return Hello(
-        cluster_id=_optional_token(fields, "cluster_id"),
-        group=GroupName(fields.text("group", pattern=NAME_PATTERN)),
-        store_id=fields.text("store_id", pattern=TOKEN_PATTERN),
-        replica_id=_optional_replica(fields, "replica_id"),
-        nonce=fields.hexadecimal("nonce", size_bytes=NONCE_BYTES),
-        proof=fields.hexadecimal("proof", size_bytes=PROOF_BYTES),
-    )
-
-
-def _read_welcome(fields: Fields) -> Welcome:
-    return Welcome(
-        cluster_id=_optional_token(fields, "cluster_id"),
-        controller_id=ControllerId(fields.text("controller_id", pattern=TOKEN_PATTERN)),
-        is_leader=fields.flag("is_leader"),
-        leader_address=_optional_address(fields),
-        session_timeout_ms=fields.integer("session_timeout_ms", low=1),
-        proof=fields.hexadecimal("proof", size_bytes=PROOF_BYTES),
-    )
-
-
-def _read_answer(fields: Fields) -> Answer:
-    request_id = fields.integer("id")
-    if fields.has("error"):
-        problem = fields.any("error")
-        if not isinstance(problem, dict):
-            raise fields.wrong("error", "an object", problem)
-        return Answer(id=request_id, problem=problem)
-    result = fields.any("result")
-    if not isinstance(result, dict) or not isinstance(result.get("ok"), bool):
-        raise fields.wrong("result", "an object with ok", result)
-    return Answer(id=request_id, result=result)
-
-
-def _read_heartbeat(fields: Fields) -> Heartbeat:
-    role = fields.text("role")
-    if role not in Role.__members__:
-        raise fields.wrong("role", "a role", role)
-    return Heartbeat(
-        replica_id=_replica(fields, "replica_id"),
-        incarnation=Incarnation(fields.integer("incarnation", low=1, high=U32_MAX)),
-        role=Role(role),
-        epoch=MasterEpoch(fields.integer("epoch", high=U32_MAX)),
-        end=fields.integer("end"),
-        flushed=fields.integer("flushed"),
-        confirm=fields.integer("confirm"),
-        is_healthy=fields.flag("is_healthy"),
-        is_stalled=fields.has("is_stalled") and fields.flag("is_stalled"),
-        sync_ms=_number(fields, "sync_ms"),
-        waiting=fields.integer("waiting"),
-        view_version=fields.integer("view_version"),
-        last_epoch=MasterEpoch(_number(fields, "last_epoch")),
-    )
-
-
-def _replica(fields: Fields, key: str) -> ReplicaId:
-    return ReplicaId(fields.integer(key, low=1, high=U32_MAX))
-
-
-def _optional_replica(fields: Fields, key: str) -> ReplicaId | None:
-    return _replica(fields, key) if fields.has(key) else None
-
-
-def _number(fields: Fields, key: str) -> int:
-    """0 where it is missing: while a cluster is upgraded some brokers do not send it yet."""
-    return fields.integer(key, high=U32_MAX) if fields.has(key) else 0
-
-
-def _optional_token(fields: Fields, key: str) -> str | None:
-    return fields.text(key, pattern=TOKEN_PATTERN) if fields.has(key) else None
-
-
-def _optional_address(fields: Fields) -> str | None:
-    return fields.address("leader_address") if fields.has("leader_address") else None

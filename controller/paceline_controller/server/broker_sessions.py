@@ -29,6 +29,7 @@ from paceline.server.http_guard import is_proven, is_stranger
 from paceline.types import ControllerId, ReplicaId
 from paceline.wire import session as wire
 from paceline.wire.cluster import GroupSettings
+from paceline.wire.messages import Nonce
 from paceline.wire.proof import NONCE_BYTES
 from paceline_controller.leader.proposer import Proposer
 from paceline_controller.leader.supervisor import Supervisor
@@ -117,7 +118,7 @@ class SessionServer:
     ) -> wire.Hello | None:
         """The broker's hello, welcomed; None if it was refused or left."""
         challenge = wire.Challenge(
-            controller_id=self._controller_id, nonce=self._random.token(NONCE_BYTES)
+            controller_id=self._controller_id, nonce=Nonce(self._random.token(NONCE_BYTES))
         )
         await socket.send_str(wire.encode(challenge))
         try:
@@ -200,13 +201,16 @@ class SessionServer:
                 if self._is_replica(session, message.replica_id):
                     self._supervisor.heard(session.connection, session.hello.group, message)
             case wire.Request():
+                command = wire.read_command(message.command)
                 if len(session.commands) >= COMMANDS_MAX:
                     busy = OverloadedError("too many commands under way", retry_after_ms=100)
                     session.send(_answer(message.id, busy))
                     return
                 if message.session not in session.session_ids:
                     session.session_ids.append(message.session)
-                task = spawn(self._answer(session, message), name=f"command:{message.session}")
+                task = spawn(
+                    self._answer(session, message, command), name=f"command:{message.session}"
+                )
                 session.commands.add(task)
                 task.add_done_callback(session.commands.discard)
             case wire.HandOverRefused():
@@ -224,9 +228,11 @@ class SessionServer:
             session.time_told_ms = now_ms
             session.send(wire.encode(wire.Time(unix_ms=self._clock.unix_ms())))
 
-    async def _answer(self, session: BrokerSession, request: wire.Request) -> None:
+    async def _answer(
+        self, session: BrokerSession, request: wire.Request, command: wire.BrokerCommand
+    ) -> None:
         try:
-            result = await self._execute(session, request)
+            result = await self._execute(session, request, command)
         except NotLeaderError:
             leader = self._leader_address()
             session.send(
@@ -237,10 +243,11 @@ class SessionServer:
         else:
             session.send(wire.encode(wire.Answer(id=request.id, result=result)))
 
-    async def _execute(self, session: BrokerSession, request: wire.Request) -> dict[str, Any]:
+    async def _execute(
+        self, session: BrokerSession, request: wire.Request, command: wire.BrokerCommand
+    ) -> dict[str, Any]:
         if not self._supervisor.is_leading:
             raise NotLeaderError("this controller does not lead")
-        command = request.command
         match command:
             case wire.OpenSession():
                 return await self._proposer.relay(request.session, request.sequence, command)

@@ -221,7 +221,10 @@ class TalkingBroker:
         waiting: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
         self.answers[self._ids] = waiting
         request = wire.Request(
-            id=self._ids, session=f"session-{self.store_id}", sequence=sequence, command=command
+            id=self._ids,
+            session=f"session-{self.store_id}",
+            sequence=sequence,
+            command=command.to_json(),
         )
         await self.sockets[node].send_str(wire.encode(request))
         async with asyncio.timeout(DEADLINE_S):
@@ -239,6 +242,8 @@ class TalkingBroker:
             "end": self.end,
             "flushed": self.end,
             "confirm": 0,
+            "is_healthy": True,
+            "waiting": 0,
             "view_version": 0 if self.view is None else self.view.version,
             **changes,
         }
@@ -300,8 +305,9 @@ class TalkingBroker:
             match wire.parse_from_controller(message.data):
                 case wire.View() as news:
                     self.views_seen += 1
-                    if self.view is None or news.view.version > self.view.version:
-                        self.view = news.view
+                    view = ClusterView.from_json(news.view)
+                    if self.view is None or view.version > self.view.version:
+                        self.view = view
                 case wire.Answer() as answer:
                     self.answers.pop(answer.id).set_result(answer)
                 case wire.Leadership() as leadership:

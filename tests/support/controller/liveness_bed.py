@@ -86,6 +86,8 @@ class Bed:
             "end": 10_000,
             "flushed": 10_000,
             "confirm": 10_000,
+            "is_healthy": True,
+            "waiting": 0,
             "last_epoch": self.driver.group.master_epoch,
             "view_version": self.driver.machine.version,
             **changes,

@@ -10,6 +10,7 @@ from aiohttp import WSMsgType, web
 from paceline.platform.runtime import SeededRandom
 from paceline.types import ControllerId, GroupName, Incarnation
 from paceline.wire import session as wire
+from paceline.wire.messages import Nonce
 from paceline.wire.proof import NONCE_BYTES
 from paceline_broker.controllers import session as controller_link
 from paceline_broker.controllers.session import ControllerLinks
@@ -81,7 +82,7 @@ async def close_at_once(socket: web.WebSocketResponse) -> None:
 
 async def close_after_the_hello(socket: web.WebSocketResponse) -> None:
     """As a controller does that was paused until the broker gave the handshake up."""
-    challenge = wire.Challenge(controller_id=ControllerId("c1"), nonce=bytes(NONCE_BYTES))
+    challenge = wire.Challenge(controller_id=ControllerId("c1"), nonce=Nonce(NONCE_BYTES))
     await socket.send_str(wire.encode(challenge))
     await socket.receive_str()
     await socket.close()
@@ -119,7 +120,7 @@ async def test_link_gives_up_a_controller_that_never_answers(
 
 async def welcomed(socket: web.WebSocketResponse) -> None:
     """The handshake of a controller that does not lead."""
-    challenge = wire.Challenge(controller_id=ControllerId("c1"), nonce=bytes(NONCE_BYTES))
+    challenge = wire.Challenge(controller_id=ControllerId("c1"), nonce=Nonce(NONCE_BYTES))
     await socket.send_str(wire.encode(challenge))
     hello = wire.parse_from_broker(await socket.receive_str())
     assert isinstance(hello, wire.Hello)

@@ -1,12 +1,12 @@
 """The messages between brokers and controllers: round trips, proofs, strict reading."""
 
-from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from paceline.errors import BadJsonError, BadRequestError, UnauthenticatedError
 from paceline.types import (
@@ -19,10 +19,11 @@ from paceline.types import (
 )
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView
+from paceline.wire.messages import Nonce
 
 SECRET = b"s" * 32
 G1 = GroupName("g1")
-CHALLENGE = wire.Challenge(controller_id=ControllerId("c1"), nonce=b"c" * 16)
+CHALLENGE = wire.Challenge(controller_id=ControllerId("c1"), nonce=Nonce(b"c" * 16))
 MASTER: dict[str, Any] = {
     "group": G1,
     "master": ReplicaId(1),
@@ -98,6 +99,8 @@ HEARTBEAT = wire.Heartbeat(
     end=3,
     flushed=2,
     confirm=1,
+    is_healthy=True,
+    waiting=0,
     view_version=7,
     last_epoch=MasterEpoch(1),
 )
@@ -105,9 +108,13 @@ HEARTBEAT = wire.Heartbeat(
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.kind)
 def test_every_request_reads_back_as_it_was(command: wire.BrokerCommand) -> None:
-    request = wire.Request(id=1, session="s", sequence=2, command=command)
+    request = wire.Request(id=1, session="s", sequence=2, command=command.to_json())
 
-    assert wire.parse_from_broker(wire.encode(request)) == request
+    read = wire.parse_from_broker(wire.encode(request))
+
+    assert read == request
+    assert isinstance(read, wire.Request)
+    assert wire.read_command(read.command) == command
 
 
 def test_a_heartbeat_that_does_not_tell_the_last_epoch_is_of_an_older_broker() -> None:
@@ -132,7 +139,7 @@ def test_every_other_message_of_a_broker_reads_back(message: wire.FromBroker) ->
         wire.Refused(code="FORBIDDEN", detail="no"),
         wire.Leadership(is_leader=False, leader_address=None),
         wire.ReportWanted(),
-        wire.View(view=ClusterView(cluster_id="abc", version=7)),
+        wire.View(view=ClusterView(cluster_id="abc", version=7).to_json()),
         wire.Answer(id=1, result={"ok": True}),
         wire.Answer(id=1, problem={"code": "NOT_LEADER"}),
     ],
@@ -163,12 +170,10 @@ def test_every_message_of_a_controller_reads_back(message: wire.FromController) 
     ],
 )
 def test_a_wrong_field_is_refused_by_name(field: str, value: object) -> None:
-    request = wire.Request(id=1, session="s", sequence=2, command=COMMANDS[1])
-    document = orjson.loads(wire.encode(request))
-    document["command"][field] = value
+    document = {**COMMANDS[1].to_json(), field: value}
 
     with pytest.raises(BadRequestError) as caught:
-        wire.parse_from_broker(orjson.dumps(document))
+        wire.read_command(document)
 
     assert caught.value.details["field"] == field
 
@@ -177,13 +182,34 @@ def test_a_wrong_field_is_refused_by_name(field: str, value: object) -> None:
     "members", [[[1, 1], [1, 2]], [[1]], [1], {"1": 1}, [[0, 1]], [[1, 1]] * 65]
 )
 def test_wrong_members_of_a_set_are_refused(members: object) -> None:
-    document = orjson.loads(
-        wire.encode(wire.Request(id=1, session="s", sequence=2, command=COMMANDS[2]))
-    )
-    document["command"]["members"] = members
-
     with pytest.raises(BadRequestError):
+        wire.read_command({**COMMANDS[2].to_json(), "members": members})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("role", "KING"),
+        ("epoch", 2**32),
+        ("is_healthy", 1),
+        ("waiting", None),
+        ("color", "red"),
+        ("replica_id", 0),
+    ],
+)
+def test_a_wrong_field_of_a_heartbeat_is_refused_by_name(field: str, value: object) -> None:
+    document = orjson.loads(wire.encode(HEARTBEAT)) | {field: value}
+
+    with pytest.raises(BadRequestError) as caught:
         wire.parse_from_broker(orjson.dumps(document))
+
+    assert caught.value.details["field"] == field
+
+
+@pytest.mark.parametrize("outcome", [{}, {"result": {}}, {"result": {"ok": 1}}, {"error": None}])
+def test_an_answer_without_an_outcome_is_refused(outcome: dict[str, Any]) -> None:
+    with pytest.raises(BadRequestError):
+        wire.parse_from_controller(orjson.dumps({"type": "answer", "id": 1, **outcome}))
 
 
 @given(st.text() | st.binary())
@@ -223,7 +249,7 @@ def test_a_proof_does_not_serve_another_store_or_challenge() -> None:
         nonce=hello.nonce,
         proof=hello.proof,
     )
-    another = wire.Challenge(controller_id=ControllerId("c1"), nonce=b"d" * 16)
+    another = wire.Challenge(controller_id=ControllerId("c1"), nonce=Nonce(b"d" * 16))
 
     with pytest.raises(UnauthenticatedError):
         wire.check_hello(stolen, CHALLENGE, SECRET)
