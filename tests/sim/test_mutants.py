@@ -47,6 +47,7 @@ LIKELY = {
     "L9": 2,
     "L10": 7,
     "L11": 3,
+    "R28-sealed": 1,
 }
 """Seeds that are tried first, as they caught it last; if one does no more, the others are tried."""
 

@@ -207,7 +207,9 @@ class QueueLocks:
         lease_ms = 0
         try:
             answer, _ = await self._links.call(group, request, timeout_ms=self._call_ms)
-            lease_ms = relied_lease_ms(answer.lease_ms or 0)
+            if answer.lease_ms is None:
+                raise OutcomeUnknownError("the answer to lock names no lease")
+            lease_ms = relied_lease_ms(answer.lease_ms)
             self._call_ms = min(self._call_ms, lease_ms // 2)
         except _REFUSALS as error:
             refused = refused_rows(wire.Locked, error)

@@ -75,7 +75,8 @@ class Row(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Answer(msgspec.Struct):
-    """An answer, or an object inside one. A reader takes no offence at fields it does not know."""
+    """An answer, or an object inside one. A reader passes over fields that it does not know, and
+    needs all others: a field that is added later has a default, as older brokers do not send it."""
 
 
 class BrokerName(Answer):
