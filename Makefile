@@ -12,6 +12,8 @@ ARGS ?=
 MINUTES ?= 10
 # Processes for tests that compute; one for each core by default.
 JOBS ?= auto
+# Unit tests wait for a third of their time: two more than cores.
+UNIT_JOBS ?= $(shell expr 2 + $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1))
 # Real clusters at a time; they wait more than they compute. Tests that judge a time have one alone.
 CLUSTERS ?= 2
 # How many seeds `make determinism` runs again.
@@ -21,7 +23,7 @@ WORLDS ?= 0-3
 
 SOURCES := client broker controller chaos tests
 PYTEST := $(BIN)/python -m pytest -q
-PARALLEL := -n $(JOBS) --dist worksteal
+PARALLEL := -n $(UNIT_JOBS) --dist worksteal
 
 # PySpark is half a gigabyte: it is installed for `make test` and `make spark`, not for the others.
 SPARK_MADE := $(VENV)/.made-spark

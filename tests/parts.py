@@ -1,9 +1,9 @@
 """`python -m tests.parts`: what `make test` runs after `make check`; with names, those parts alone.
 
 A real cluster waits more than it computes, and minds the time; a simulated one computes and has no
-time but its own. So clusters run side by side, simulations take at a low priority what those
-leave of the machine, and what judges a time of this machine runs last, with nothing beside it
-(marker `alone`).
+time but its own. So real clusters run side by side, Spark beside them, and simulations take at the
+lowest priority what those leave of the machine. What judges a time of this machine runs last, with
+no other cluster beside it (marker `alone`).
 """
 
 import argparse
@@ -23,8 +23,8 @@ from tests.support.process.harness import end_with_parent
 from paceline.platform.runtime import SystemClock
 
 ROOT = Path(__file__).parents[1]
-NICE = 10
-"""A tenth of a processor where clusters want it whole; less would starve on a busy machine."""
+NICE = 19
+"""A sixtieth of a processor where clusters want it whole."""
 STOP_TIMEOUT_S = 30
 """After an interrupt: clusters stop, which they do within 20 s."""
 
@@ -39,7 +39,9 @@ class Part:
     """What `-m` selects; the tests of a folder that one part leaves out are another one's."""
     options: tuple[str, ...] = ()
     is_background: bool = False
-    """It runs at a low priority, and its output is shown when it has ended."""
+    """It runs at a low priority."""
+    is_shown_at_end: bool = False
+    """Its output, in one piece: others tell theirs meanwhile."""
 
     @property
     def arguments(self) -> list[str]:
@@ -58,6 +60,7 @@ def parts(*, jobs: str = "auto", clusters: str = "2") -> dict[str, Part]:
             # A test that computes for half a minute takes minutes beside others with priority.
             options=(*computing, "--timeout", "1800"),
             is_background=True,
+            is_shown_at_end=True,
         ),
         "processes": Part(
             title="Real processes",
@@ -71,7 +74,12 @@ def parts(*, jobs: str = "auto", clusters: str = "2") -> dict[str, Part]:
             marks="real_time",
             options=computing,
         ),
-        "spark": Part(title="Spark", folders=("tests/spark",), options=("--timeout", "400")),
+        "spark": Part(
+            title="Spark",
+            folders=("tests/spark",),
+            options=("--timeout", "400"),
+            is_shown_at_end=True,
+        ),
         "alone": Part(
             title="Real processes whose time counts",
             folders=("tests/process",),
@@ -84,10 +92,12 @@ async def run_all(known: dict[str, Part]) -> bool:
     """Every part once; what has begun ends, and after a failure nothing more begins."""
 
     async def clusters() -> bool:
-        return await run_in_turn([known[name] for name in ("processes", "real_time", "spark")])
+        side_by_side = await asyncio.gather(
+            run_in_turn([known["processes"], known["real_time"]]), run(known["spark"])
+        )
+        return all(side_by_side) and await run(known["alone"])
 
-    both = await asyncio.gather(run(known["simulated"]), clusters())
-    return all(both) and await run(known["alone"])
+    return all(await asyncio.gather(run(known["simulated"]), clusters()))
 
 
 async def run_in_turn(chosen: Sequence[Part]) -> bool:
@@ -102,15 +112,15 @@ async def run(part: Part) -> bool:
     """Whether all of its tests passed. Interrupted, it interrupts pytest, which stops clusters."""
     clock = SystemClock()
     began_ms = clock.monotonic_ms()
-    if not part.is_background:
+    if not part.is_shown_at_end:
         say(part.title)
     with tempfile.TemporaryFile() as kept:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "pytest", "-q", *part.arguments),
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
-            stdout=kept if part.is_background else None,
-            stderr=subprocess.STDOUT if part.is_background else None,
+            stdout=kept if part.is_shown_at_end else None,
+            stderr=subprocess.STDOUT if part.is_shown_at_end else None,
             start_new_session=True,
             preexec_fn=_in_background if part.is_background else end_with_parent,
         )
@@ -119,7 +129,7 @@ async def run(part: Part) -> bool:
         finally:
             if process.returncode is None:
                 await _interrupt(process)
-        if part.is_background:
+        if part.is_shown_at_end:
             kept.seek(0)
             say(f"\n{part.title}\n{kept.read().decode(errors='replace')}")
     is_good = status == 0

@@ -41,10 +41,10 @@ def test_every_test_is_of_one_part() -> None:
         assert sorted(chosen) == sorted([one, f"not {one}"] if one else [""]), folder
 
 
-def a_part(folder: Path, name: str, text: str, *, is_background: bool = False) -> Part:
+def a_part(folder: Path, name: str, text: str, *, is_aside: bool = False) -> Part:
     path = folder / f"test_{name}.py"
     path.write_text(text)
-    return Part(title=name, folders=(str(path),), is_background=is_background)
+    return Part(title=name, folders=(str(path),), is_background=is_aside, is_shown_at_end=is_aside)
 
 
 async def test_after_a_part_that_fails_nothing_more_begins(
@@ -53,7 +53,7 @@ async def test_after_a_part_that_fails_nothing_more_begins(
     # At a low priority it would wait for all other tests of a busy machine.
     monkeypatch.setattr(tests.parts, "_in_background", end_with_parent)
     good = a_part(tmp_path, "good", "def test_it(): assert True")
-    bad = a_part(tmp_path, "bad", "def test_it(): assert not 'shown'", is_background=True)
+    bad = a_part(tmp_path, "bad", "def test_it(): assert not 'shown'", is_aside=True)
 
     assert await run_in_turn([good]) is True
     assert await run_in_turn([bad, good]) is False

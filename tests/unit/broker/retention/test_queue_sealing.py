@@ -24,7 +24,7 @@ KEY = 1 << 16
 
 
 def segment(generation: int = 0, **changes: Any) -> Segment:
-    arguments = {"group": GROUP, "queue": QueueId(0), "start": 0, **changes}
+    arguments = {"group": GROUP, "queue_id": QueueId(0), "start": 0, **changes}
     return Segment(generation=generation, **arguments)
 
 
@@ -229,7 +229,7 @@ async def test_many_queues_are_sealed_by_few_records(monkeypatch: Any) -> None:
     monkeypatch.setattr("paceline_broker.retention.queue_sealing.SEALS_PER_RECORD_MAX", 2)
     async with a_bench() as bench:
         queues = [
-            LogicalQueue(segments=(segment(queue=QueueId(number)),), moving_to=OTHER)
+            LogicalQueue(segments=(segment(queue_id=QueueId(number)),), moving_to=OTHER)
             for number in range(3)
         ]
         bench.know(*queues)
