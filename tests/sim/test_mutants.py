@@ -20,6 +20,7 @@ CORE_SAMPLE = (
         "R25-noted",
         "R28-demoted",
         "R29",
+        "R16",
         "R37-copies",
         "R37",
     ),
@@ -38,6 +39,7 @@ MOMENT_SAMPLE = {mutant.script: rule for rule, mutant in MUTANTS.items() if muta
 SEEDS_MAX = {"core": 40, "world": 8, "moments": 3, "raft": 20}
 LIKELY = {
     "R3": 25,
+    "R16": 111,
     "R22": 3,
     "R33-epoch": 6,
     "R25-noted": 44,

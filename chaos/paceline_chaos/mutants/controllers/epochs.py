@@ -142,7 +142,7 @@ def _stale_copy_welcome() -> list[Patch]:
         known = min(event.introduction.confirm, master._end)
         return on_introduced(
             master,
-            event._replace(introduction=replace(event.introduction, confirm=known)),
+            event._replace(introduction=structs.replace(event.introduction, confirm=known)),
         )
 
     init = ReplicaReplication.__init__
