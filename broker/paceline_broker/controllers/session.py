@@ -29,7 +29,7 @@ from paceline.platform.ports import Random
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView
-from paceline.wire.proof import NONCE_BYTES
+from paceline.wire.messages import Nonce
 from paceline_broker.storage.identity import Identity
 
 log = logging.getLogger("paceline.controller_link")
@@ -157,7 +157,7 @@ class _Link:
             group=identity.group,
             store_id=identity.store_id,
             replica_id=identity.replica_id,
-            nonce=owner.random.token(NONCE_BYTES),
+            nonce=Nonce.fresh(owner.random),
         )
         await socket.send_str(wire.encode(hello))
         welcome = self._parsed(await socket.receive())

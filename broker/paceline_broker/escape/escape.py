@@ -9,7 +9,6 @@ from paceline.platform.ports import Clock, Disk, Random
 from paceline.platform.telemetry import Metrics
 from paceline.wire.cluster import GroupView
 from paceline.wire.messages import Nonce
-from paceline.wire.proof import NONCE_BYTES
 from paceline_broker.config import BrokerConfig
 from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.escape.bridge import Bridge
@@ -84,7 +83,7 @@ class Escape:
             group=known.group,
             replica_id=known.replica_id,
             incarnation=known.incarnation,
-            nonce=Nonce(self._random.token(NONCE_BYTES)),
+            nonce=Nonce.fresh(self._random),
         )
         sender = Sender(hello=hello, secret=self._secret, local=self._local)
         return await EscapeConnection.open(sender, group)

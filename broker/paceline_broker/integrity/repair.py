@@ -27,7 +27,6 @@ from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.types import Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import GroupView, ReplicaView
 from paceline.wire.messages import Nonce
-from paceline.wire.proof import NONCE_BYTES
 from paceline_broker.config import BrokerConfig
 from paceline_broker.integrity.repair_client import RepairConnection, Requester
 from paceline_broker.integrity.repair_source import RepairSource
@@ -251,7 +250,7 @@ class LogRepairer:
             group=known.group,
             replica_id=known.replica_id,
             incarnation=known.incarnation,
-            nonce=Nonce(self._random.token(NONCE_BYTES)),
+            nonce=Nonce.fresh(self._random),
         )
         requester = Requester(hello=hello, epoch=epoch, secret=self._secret)
         local = self._config.source_host or None

@@ -14,7 +14,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from paceline.wire.commands import Epoch, Replica
+from paceline.wire.commands import Epoch
 from paceline.wire.messages import Proof
 from paceline_broker.log.epochs import EpochTable
 from paceline_broker.replication.messages import Hello, Message, PeerChallenge, Position
@@ -34,11 +34,6 @@ class RepairChallenge(PeerChallenge, frozen=True, kw_only=True):
     """A member of the group, not always its master, names itself and its epoch."""
 
     PROVER = "source"
-
-    replica_id: Replica
-
-    def who(self, hello: Hello) -> str:
-        return f"{hello.group}/{self.replica_id}"
 
 
 class RepairClaim(Message, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from paceline.wire.calls.request import Number
 from paceline.wire.commands import Epoch, Replica, Start, Token
 from paceline.wire.messages import Proof
 from paceline_broker.log.epochs import EpochTable
-from paceline_broker.replication.messages import Hello, Message, PeerChallenge, Position
+from paceline_broker.replication.messages import Message, PeerChallenge, Position
 
 ConnectionId = NewType("ConnectionId", int)
 """Number of one accepted replication connection of this process; never reused."""
@@ -27,10 +27,7 @@ class Challenge(PeerChallenge, frozen=True, kw_only=True):
 
     PROVER = "master"
 
-    master_id: Replica
-
-    def who(self, hello: Hello) -> str:
-        return f"{hello.group}/{self.master_id}"
+    replica_id: Replica = msgspec.field(name="master_id")
 
 
 class Introduction(Message, frozen=True, kw_only=True):

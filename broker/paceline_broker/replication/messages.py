@@ -90,14 +90,15 @@ class PeerChallenge(Message, frozen=True, kw_only=True):
 
     PROVER: ClassVar[str]
 
+    replica_id: Replica
     incarnation: Start
     epoch: Epoch
     nonce: Nonce
     proof: Proof
 
-    def who(self, hello: Hello) -> str:
-        """Broker group and replica id of whoever answers `hello`."""
-        raise NotImplementedError
+    def group_of(self, hello: Hello) -> str:
+        """The broker group of whoever answers `hello`."""
+        return hello.group
 
     def proven(self, secret: bytes, hello: Hello) -> Self:
         """With the proof."""
@@ -108,9 +109,10 @@ class PeerChallenge(Message, frozen=True, kw_only=True):
         return self._statement(hello).is_proven(self.proof, secret)
 
     def _statement(self, hello: Hello) -> Statement:
+        who = f"{self.group_of(hello)}/{self.replica_id}/{self.incarnation}/{self.epoch}"
         return Statement(
             purpose=hello.PURPOSE,
-            prover=f"{self.PROVER}:{self.who(hello)}/{self.incarnation}/{self.epoch}",
+            prover=f"{self.PROVER}:{who}",
             own_nonce=self.nonce,
             peer_nonce=hello.nonce,
         )

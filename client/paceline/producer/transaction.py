@@ -349,12 +349,12 @@ async def _decided(decide: Decide, half: HalfMessage) -> TransactionState:
 
 
 def _half_of(row: CheckRow) -> HalfMessage:
-    is_text = row.body is not None
+    body = binascii.a2b_base64(row.body_base64 or "") if row.body is None else row.body.encode()
     return HalfMessage(
         row.transaction_id,
         row.unique_key,
         row.topic,
-        (row.body or "").encode() if is_text else binascii.a2b_base64(row.body_base64 or ""),
+        body,
         row.key,
         row.tag,
         row.properties,

@@ -76,22 +76,6 @@ class Fields:
             raise self.wrong(key, "true or false", value)
         return value
 
-    def address(self, key: str) -> str:
-        """A "host:port" with a port from 1 to 65535."""
-        value = self.text(key, length_max=300)
-        if re.fullmatch(ADDRESS_PATTERN, value) is None:
-            raise self.wrong(key, 'an address "host:port"', value)
-        return value
-
-    def hexadecimal(self, key: str, *, size_bytes: int) -> bytes:
-        value = self.any(key)
-        if (
-            not isinstance(value, str)
-            or re.fullmatch(f"[0-9a-f]{{{2 * size_bytes}}}", value) is None
-        ):
-            raise self.wrong(key, f"{2 * size_bytes} hexadecimal digits", value)
-        return bytes.fromhex(value)
-
     def done(self) -> None:
         """Refuse members that nobody read."""
         unknown = sorted(str(key) for key in self._document if key not in self._seen)

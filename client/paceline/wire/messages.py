@@ -5,12 +5,12 @@ be bytes, in hexadecimal digits, or of a plain class (no dataclass) with `to_jso
 """
 
 import re
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 
 from paceline.errors import BadRequestError, CorruptLogError
-from paceline.platform.ports import Buffer
+from paceline.platform.ports import Buffer, Random
 from paceline.wire.fields import parse_object
 from paceline.wire.proof import NONCE_BYTES, PROOF_BYTES
 
@@ -24,9 +24,14 @@ class Hex(bytes):
 
 
 class Nonce(Hex):
-    """Fresh random bytes of one side of a connection."""
+    """Random bytes of one side of a connection, never used before."""
 
     SIZE_BYTES = NONCE_BYTES
+
+    @classmethod
+    def fresh(cls, random: Random) -> Self:
+        """A new one."""
+        return cls(random.token(NONCE_BYTES))
 
 
 class Proof(Hex):

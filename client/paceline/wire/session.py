@@ -264,16 +264,16 @@ def make_hello(
     group: GroupName,
     store_id: str,
     replica_id: ReplicaId | None,
-    nonce: bytes,
+    nonce: Nonce,
 ) -> Hello:
-    """The broker's answer to a challenge; `nonce` is NONCE_BYTES fresh random bytes."""
+    """The broker's answer to a challenge."""
     said = _of_broker(group, store_id, nonce=nonce, challenge=challenge)
     return Hello(
         cluster_id=cluster_id,
         group=group,
         store_id=store_id,
         replica_id=replica_id,
-        nonce=Nonce(nonce),
+        nonce=nonce,
         proof=Proof(said.proof(secret)),
     )
 

@@ -30,7 +30,6 @@ from paceline.types import ControllerId, ReplicaId
 from paceline.wire import session as wire
 from paceline.wire.cluster import GroupSettings
 from paceline.wire.messages import Nonce
-from paceline.wire.proof import NONCE_BYTES
 from paceline_controller.leader.proposer import Proposer
 from paceline_controller.leader.supervisor import Supervisor
 from paceline_controller.quorum import Quorum
@@ -118,7 +117,7 @@ class SessionServer:
     ) -> wire.Hello | None:
         """The broker's hello, welcomed; None if it was refused or left."""
         challenge = wire.Challenge(
-            controller_id=self._controller_id, nonce=Nonce(self._random.token(NONCE_BYTES))
+            controller_id=self._controller_id, nonce=Nonce.fresh(self._random)
         )
         await socket.send_str(wire.encode(challenge))
         try:

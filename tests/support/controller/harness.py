@@ -14,6 +14,7 @@ from paceline.platform.runtime import SystemClock, SystemRandom, cancel_and_wait
 from paceline.types import ControllerId, GroupName, Incarnation, MasterEpoch, ReplicaId
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView
+from paceline.wire.messages import Nonce
 from paceline_controller.config import ControllerConfig
 from paceline_controller.node import ControllerNode
 from paceline_controller.quorum_memory import MemoryLog, MemoryQuorum
@@ -196,7 +197,7 @@ class TalkingBroker:
             group=self.group,
             store_id=self.store_id,
             replica_id=self.replica_id,
-            nonce=b"n" * 16,
+            nonce=Nonce(b"n" * 16),
         )
         await socket.send_str(wire.encode(hello))
         welcome = wire.parse_from_controller(await socket.receive_str())

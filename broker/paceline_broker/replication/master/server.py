@@ -22,7 +22,6 @@ from paceline.server.connections import Connection, Connections, ConnectionState
 from paceline.types import GroupName
 from paceline.wire.calls.request import tag_of
 from paceline.wire.messages import NO_PROOF, Nonce
-from paceline.wire.proof import NONCE_BYTES
 from paceline_broker.replication.frames import ACKNOWLEDGEMENT_BYTES, parse_acknowledgement
 from paceline_broker.replication.handshake import (
     Challenge,
@@ -144,7 +143,7 @@ class ReplicationServer:
         self._links.pop(link, None)
 
     def nonce(self) -> Nonce:
-        return Nonce(self._random.token(NONCE_BYTES))
+        return Nonce.fresh(self._random)
 
     def refusal_of(self, hello: Hello) -> Refused | None:
         """Why a replica may not go on, as far as its hello tells."""
@@ -318,7 +317,7 @@ class _Link(asyncio.Protocol):
             return
         self._hello, self._nonce = hello, self._server.nonce()
         challenge = Challenge(
-            master_id=term.replica_id,
+            replica_id=term.replica_id,
             incarnation=term.incarnation,
             epoch=term.epoch,
             nonce=self._nonce,

@@ -17,7 +17,6 @@ from paceline.platform.ports import Buffer, Clock, Random
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.types import PhysicalOffset
 from paceline.wire.messages import Nonce
-from paceline.wire.proof import NONCE_BYTES
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.replication.frames import (
     FRAME_HEADER_BYTES,
@@ -140,7 +139,7 @@ class ReplicationClient:
             self._link.projections_ready(is_ready)
 
     def nonce(self) -> Nonce:
-        return Nonce(self._random.token(NONCE_BYTES))
+        return Nonce.fresh(self._random)
 
     def halt(self) -> None:
         """Not another word: the log failed or an operator is needed (R22)."""

@@ -19,7 +19,7 @@ from msgspec import Meta
 from paceline.errors import PeerError
 from paceline.platform.ports import Buffer
 from paceline.records.header import BATCH_BYTES_MAX, HEADER_BYTES
-from paceline.wire.commands import Group, Replica
+from paceline.wire.commands import Group
 from paceline.wire.messages import Proof
 from paceline_broker.replication.messages import Hello, Message, PeerChallenge, parse_message
 from paceline_broker.service.escape.notes import EpochNumber, SentNote
@@ -46,10 +46,9 @@ class EscapeChallenge(PeerChallenge, frozen=True, kw_only=True):
     PROVER = "receiver"
 
     group: Group
-    replica_id: Replica
 
-    def who(self, hello: Hello) -> str:
-        return f"{self.group}/{self.replica_id}"
+    def group_of(self, hello: Hello) -> str:
+        return self.group
 
 
 class EscapeProof(Message, frozen=True, kw_only=True):

@@ -212,10 +212,7 @@ class QueueLocks:
             lease_ms = relied_lease_ms(answer.lease_ms)
             self._call_ms = min(self._call_ms, lease_ms // 2)
         except _REFUSALS as error:
-            refused = refused_rows(wire.Locked, error)
-            if refused is None:
-                raise
-            answer = refused
+            answer = refused_rows(wire.Locked, error)
         decided = {}
         for (key, _), told in zip(rows, answer.queues, strict=True):
             decided[key] = _decided(key, told, lease_ms)

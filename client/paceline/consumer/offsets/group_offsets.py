@@ -251,10 +251,7 @@ class GroupOffsets:
             answer, envelope = await self._call(group, wire.Commit(group=self._group, offsets=rows))
             is_provisional = envelope.acting
         except _REFUSALS as error:
-            refused = refused_rows(wire.Committed, error)
-            if refused is None:
-                raise
-            answer = refused
+            answer = refused_rows(wire.Committed, error)
         for queue, asked, row in zip(queues, rows, answer.offsets, strict=True):
             if row.code is None and not is_provisional:
                 # What an acting master has taken is told to the next master as well: whichever of

@@ -7,6 +7,7 @@ integers) and what is out of range; a field that is null counts as absent where 
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from types import ModuleType
 from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self, TypeAlias, TypeVar, get_args
 from urllib.parse import quote, urlencode
@@ -199,27 +200,27 @@ def _in_query(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def read_answer(type_: Any, document: Mapping[str, Any]) -> Any:
-    """The answer that a JSON object is, its envelope left aside. ValidationError."""
+def read_answer(type_: Any, document: object) -> Any:
+    """The answer, or the envelope, that a JSON object has. ValidationError."""
     return msgspec.convert(document, type_)
 
 
 def read_reply(request: Request[AnswerT], document: object) -> Reply[AnswerT]:
     """What a broker answered `request`. OutcomeUnknownError: it may have been carried out."""
     try:
-        answer = msgspec.convert(document, request.answer_type())
-        return Reply(answer, msgspec.convert(document, Envelope))
+        answer = read_answer(request.answer_type(), document)
+        return Reply(answer, read_answer(Envelope, document))
     except msgspec.ValidationError as error:
         name = request.call_name()
         raise OutcomeUnknownError(f"the answer to {name} cannot be read: {error}") from error
 
 
-def refused_rows(type_: type[StructT], error: PacelineError) -> StructT | None:
-    """The answer in the details of an error that refuses every row for a reason of its own."""
-    try:
+def refused_rows(type_: type[StructT], error: PacelineError) -> StructT:
+    """The answer in the details of an error that refuses every row for a reason of its own. An
+    error that has none there is raised."""
+    with suppress(msgspec.ValidationError):
         return msgspec.convert(error.details, type_)
-    except msgspec.ValidationError:
-        return None
+    raise error
 
 
 def names_in_path(path: str) -> list[str]:

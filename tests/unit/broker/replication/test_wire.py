@@ -39,7 +39,7 @@ def a_header(*, body_bytes: int = 100) -> bytes:
 
 def a_challenge(**changes: Any) -> handshake.Challenge:
     fields: dict[str, Any] = {
-        "master_id": ReplicaId(1),
+        "replica_id": ReplicaId(1),
         "incarnation": Incarnation(4),
         "epoch": MasterEpoch(3),
         "nonce": Nonce(b"m" * 16),

@@ -39,7 +39,7 @@ def a_hello(secret: bytes = SECRET, **changes: Any) -> wire.Hello:
         "group": G1,
         "store_id": "store",
         "replica_id": ReplicaId(1),
-        "nonce": b"b" * 16,
+        "nonce": Nonce(b"b" * 16),
         **changes,
     }
     return wire.make_hello(CHALLENGE, secret, **arguments)
