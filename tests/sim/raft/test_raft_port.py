@@ -16,6 +16,7 @@ from tests.sim.raft.cluster import NAMES, SECRET, Cluster, eventually
 
 from paceline.platform.runtime import SystemClock, SystemRandom
 from paceline.types import ControllerId
+from paceline.wire.messages import Nonce
 from paceline_controller.raft.host import RaftQuorum
 from paceline_controller.raft.members import configured
 from paceline_controller.raft.peers.frames import FrameSeal, encode_message
@@ -78,7 +79,7 @@ def hello(**changes: Any) -> Hello:
         "sender": "c1",
         "receiver": "c3",
         "members": members_digest(NAMES),
-        "nonce": os.urandom(16).hex(),
+        "nonce": Nonce(os.urandom(16)),
         "store": "00" * 16,
         "is_founded": True,
         "remembered_store": "",
@@ -146,7 +147,7 @@ async def test_anything_but_a_hello_is_refused(cluster: Cluster, content: bytes)
         ({"sender": "c9"}, "'c9' does not dial"),
         ({"sender": "c3"}, "'c3' does not dial"),
         ({"members": "x"}, "configured with different controllers"),
-        ({"nonce": "zz"}, "nonce"),
+        ({"nonce": Nonce(b"short")}, "nonce"),
     ],
 )
 async def test_a_hello_that_does_not_belong_here_is_refused_with_a_sentence(
@@ -226,7 +227,7 @@ async def test_a_proven_link_breaks_at_the_first_bad_frame(cluster: Cluster, dam
     theirs = await prove(connection, ours, SECRET)
     await connection.read_document()
     seal = FrameSeal(
-        SECRET, dialer_nonce=ours.nonce_bytes, listener_nonce=theirs.nonce_bytes, sender="c1"
+        SECRET, dialer_nonce=ours.nonce, listener_nonce=theirs.nonce, sender="c1"
     )
     message = {"type": "newer_term", "term": 1_000_000_000}
     frame = bytearray(seal.seal(b"\x00"))  # a ping

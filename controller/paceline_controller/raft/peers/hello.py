@@ -9,20 +9,22 @@ proof covers the prover's whole hello and both nonces.
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from typing import Any
 
+import msgspec
 import orjson
 
-from paceline.errors import PeerError, UnauthenticatedError
+from paceline.errors import BadRequestError, PeerError, UnauthenticatedError
 from paceline.types import ControllerId
-from paceline.wire.proof import NONCE_BYTES, Statement
+from paceline.wire.messages import Nonce, message_json, read_message
+from paceline.wire.proof import Statement
 from paceline_controller.raft.members import Members, read_members
+from paceline_controller.raft.settings import HANDSHAKE_BYTES_MAX
 
 PROTOCOL = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hello:
+class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who speaks, to whom, and what it remembers."""
 
     protocol: int
@@ -30,11 +32,11 @@ class Hello:
     sender: str
     receiver: str
     members: str
-    nonce: str
+    nonce: Nonce
     store: str
     is_founded: bool
     remembered_store: str
-    known: dict[str, object]
+    known: dict[str, Any]
     """The newest generation of the member list that the sender knows to be committed."""
 
     @property
@@ -43,11 +45,7 @@ class Hello:
         return read_members(self.known)
 
     def encode(self) -> bytes:
-        return orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS)
-
-    @property
-    def nonce_bytes(self) -> bytes:
-        return bytes.fromhex(self.nonce)
+        return orjson.dumps(message_json(self), option=orjson.OPT_SORT_KEYS)
 
 
 def parse_document(content: bytes) -> dict[str, object]:
@@ -65,20 +63,11 @@ def parse_document(content: bytes) -> dict[str, object]:
 
 def parse_hello(content: bytes) -> Hello:
     """Raises PeerError unless every field is there, of its type, and nothing else."""
-    document = parse_document(content)
-    expected = {field.name: field.type for field in fields(Hello)}
-    if set(document) != set(expected):
-        raise PeerError(f"hello with fields {sorted(document)}")
-    for name, field_type in expected.items():
-        if type(document[name]) is not (dict if name == "known" else field_type):
-            raise PeerError(f"hello: {name} is not {field_type}")
-    hello = Hello(**document)  # type: ignore[arg-type]  # types checked one by one above
+    parse_document(content)
     try:
-        is_nonce = len(hello.nonce_bytes) == NONCE_BYTES
-    except ValueError as error:
-        raise PeerError("hello: nonce is not hexadecimal") from error
-    if not is_nonce:
-        raise PeerError("hello: nonce of a wrong length")
+        hello = read_message(content, Hello, size_bytes_max=HANDSHAKE_BYTES_MAX)
+    except BadRequestError as error:
+        raise PeerError(f"hello: {error.message}") from error
     read_members(hello.known)
     return hello
 
@@ -126,6 +115,6 @@ def _statement(role: str, prover: Hello, verifier: Hello) -> Statement:
     return Statement(
         purpose="raft",
         prover=f"{role}:{hashlib.sha256(prover.encode()).hexdigest()}",
-        own_nonce=prover.nonce_bytes,
-        peer_nonce=verifier.nonce_bytes,
+        own_nonce=prover.nonce,
+        peer_nonce=verifier.nonce,
     )

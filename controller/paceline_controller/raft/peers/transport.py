@@ -31,7 +31,7 @@ from paceline.platform.telemetry import strangers
 from paceline.server.byte_budget import source_of
 from paceline.server.connections import Connections, ConnectionState
 from paceline.types import ControllerId
-from paceline.wire.proof import NONCE_BYTES
+from paceline.wire.messages import Nonce
 from paceline_controller.raft.identity import Identity
 from paceline_controller.raft.peers.directory import Directory
 from paceline_controller.raft.peers.frames import (
@@ -337,7 +337,7 @@ class Links:
             sender=self._controller_id,
             receiver=peer,
             members=self._members,
-            nonce=self._random.token(NONCE_BYTES).hex(),
+            nonce=Nonce.fresh(self._random),
             store=self._identity.store,
             is_founded=self._identity.may_vote,
             remembered_store=self._identity.remembered_store(peer),
@@ -377,8 +377,8 @@ class Links:
         def seal(sender: str) -> FrameSeal:
             return FrameSeal(
                 self._secret,
-                dialer_nonce=dialer.nonce_bytes,
-                listener_nonce=listener.nonce_bytes,
+                dialer_nonce=dialer.nonce,
+                listener_nonce=listener.nonce,
                 sender=sender,
             )
 
