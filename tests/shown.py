@@ -149,6 +149,14 @@ WAYS: dict[str, Way] = {
     "from paceline.errors import ForbiddenError": Way(
         "tests/process/features/test_hooks.py", by='fenced_blocks("docs/features/hooks.md")'
     ),
+    # -- users and rights --
+    "paceline user remove-key shop ACCESS_KEY": Way(
+        "tests/unit/client/cli/security/test_security.py", by='"user", "remove-key", "shop"'
+    ),
+    "paceline login --access-key ACCESS_KEY": Way(
+        "tests/unit/client/cli/security/test_security.py", by='"login", "--access-key"'
+    ),
+    "paceline logout": Way("tests/unit/client/cli/security/test_security.py", by='("logout"'),
     # -- Spark --
     "paceline export --topic orders --to /data/orders --partition-by dt --verify": Way(_SPARK),
     "from pyspark.sql import SparkSession": Way(_SPARK),

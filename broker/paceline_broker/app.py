@@ -29,6 +29,7 @@ from paceline.platform.runtime import SystemClock, SystemRandom, cancel_and_wait
 from paceline.platform.secret import read_secret
 from paceline.platform.telemetry import Metrics, Node, start_logging
 from paceline.records.dues import parse_levels
+from paceline.security.node_proof import NodeProofs
 from paceline.server.byte_budget import ByteBudget
 from paceline.types import GroupName
 from paceline.wire import session as wire
@@ -81,6 +82,8 @@ class Broker:
         self._random = random
         self._boot = boot
         self._node = node
+        node_id = f"broker:{config.group}@{config.listen}"
+        self._proofs = NodeProofs(secret, node_id=node_id, random=random)
         self._group = GroupName(config.group)
         self._store = _open_store(config, disk, random, boot, node)
         self._is_registered = False
@@ -106,7 +109,7 @@ class Broker:
             ask=self._links.request,
             hooks=load_hooks(config.hooks),
         )
-        self._hand_over = ActingHandover(self.role, self._acting_file, self._probes, clock)
+        self._hand_over = self._make_hand_over()
         self._escape = self._make_escape(secret, disk)
         self._cleaner = Cleaner(
             role=self.role,
@@ -119,9 +122,16 @@ class Broker:
             routes=self._service.routes,
             needs=(self._service.transactions.needs, self._service.delivery.needs),
         )
-        metrics = self._metrics()
-        self._http = BrokerHttp(self._service, metrics=metrics, hosts=config.own_hosts())
+        self._http = self._make_http()
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _make_hand_over(self) -> ActingHandover:
+        kept, http = self._acting_file, self._probes
+        return ActingHandover(self.role, kept, http, self._clock, proofs=self._proofs)
+
+    def _make_http(self) -> BrokerHttp:
+        hosts = self._config.own_hosts()
+        return BrokerHttp(self._service, metrics=self._metrics(), proofs=self._proofs, hosts=hosts)
 
     def _make_escape(self, secret: bytes, disk: Disk) -> Escape:
         self._server.serve(EscapeHello, partial(EscapeSession, self._service.intake))
@@ -179,6 +189,7 @@ class Broker:
             identity=lambda: self._store.identity.identity,
             heartbeat=lambda: self.role.heartbeat(),
             on_view=lambda view: self.role.view_arrived(view),
+            on_security=lambda security: self._service.access.apply(security),
             on_refused=self._session_refused,
             on_time=self._told_time,
             on_hand_over=lambda order, refuse: self.role.handover.ordered(order, refuse),

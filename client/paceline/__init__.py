@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from paceline.errors import MessageTypeError as MessageTypeError
     from paceline.errors import NoMasterError as NoMasterError
     from paceline.errors import NoPermissionError as NoPermissionError
+    from paceline.errors import NotAuthorizedError as NotAuthorizedError
     from paceline.errors import NotFoundError as NotFoundError
     from paceline.errors import NotLeaderError as NotLeaderError
     from paceline.errors import NotMasterError as NotMasterError
@@ -109,6 +110,7 @@ if TYPE_CHECKING:
     from paceline.errors import UnauthenticatedError as UnauthenticatedError
     from paceline.errors import UnknownProducerError as UnknownProducerError
     from paceline.errors import UnsupportedMediaTypeError as UnsupportedMediaTypeError
+    from paceline.errors import UserNotFoundError as UserNotFoundError
     from paceline.filters import Filter as Filter
     from paceline.filters import Subscription as Subscription
     from paceline.filters import make_filter as make_filter
@@ -116,6 +118,9 @@ if TYPE_CHECKING:
     from paceline.message import Message as Message
     from paceline.message import ReceivedMessage as ReceivedMessage
     from paceline.net.cluster import Cluster as Cluster
+    from paceline.net.connect import ConnectSettings as ConnectSettings
+    from paceline.net.connect import Credentials as Credentials
+    from paceline.net.connect import credentials_of as credentials_of
     from paceline.producer.batch import Compression as Compression
     from paceline.producer.hooks import CheckForbiddenHook as CheckForbiddenHook
     from paceline.producer.hooks import SendContext as SendContext
@@ -177,6 +182,9 @@ _HOMES = {
     "BlockingTransactionProducer": "paceline.blocking.producers",
     "CheckForbiddenHook": "paceline.producer.hooks",
     "Cluster": "paceline.net.cluster",
+    "ConnectSettings": "paceline.net.connect",
+    "Credentials": "paceline.net.connect",
+    "credentials_of": "paceline.net.connect",
     "ClusterView": "paceline.wire.cluster",
     "Codec": "paceline.records.header",
     "CommandRefusedError": "paceline.errors",
@@ -219,6 +227,7 @@ _HOMES = {
     "MessageTypeError": "paceline.errors",
     "NoMasterError": "paceline.errors",
     "NoPermissionError": "paceline.errors",
+    "NotAuthorizedError": "paceline.errors",
     "NotFoundError": "paceline.errors",
     "NotLeaderError": "paceline.errors",
     "NotMasterError": "paceline.errors",
@@ -286,6 +295,7 @@ _HOMES = {
     "UnauthenticatedError": "paceline.errors",
     "UnknownProducerError": "paceline.errors",
     "UnsupportedMediaTypeError": "paceline.errors",
+    "UserNotFoundError": "paceline.errors",
     "allocate_averagely": "paceline.consumer.group.allocation",
     "allocate_averagely_by_circle": "paceline.consumer.group.allocation",
     "make_filter": "paceline.filters",

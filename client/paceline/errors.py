@@ -116,6 +116,12 @@ class GroupNotFoundError(NotFoundError):
     code = "GROUP_NOT_FOUND"
 
 
+class UserNotFoundError(NotFoundError):
+    """There is no such user, or the user has no such access key; details: `user`."""
+
+    code = "USER_NOT_FOUND"
+
+
 class MessageNotFoundError(NotFoundError):
     """No queue has a message of that id: it was deleted, is not in a queue yet, or never was."""
 
@@ -142,7 +148,8 @@ class GroupExistsError(ConflictError):
 
 
 class UnauthenticatedError(PacelineError):
-    """No proof of identity, or a wrong one (another cluster secret)."""
+    """No proof of identity, or a wrong one: another cluster secret, an access key that is unknown,
+    revoked or expired, none at all where users and rights are switched on."""
 
     code, status = "UNAUTHENTICATED", HTTPStatus.UNAUTHORIZED
     is_definite = True
@@ -161,6 +168,12 @@ class NoPermissionError(ForbiddenError):
     answer QUEUE_NOT_FOUND). Nothing was stored. Details: `topic` or `group`."""
 
     code = "NO_PERMISSION"
+
+
+class NotAuthorizedError(ForbiddenError):
+    """No policy of the user allows it; nothing was done. Details: `user`, `resource`, `actions`."""
+
+    code = "NOT_AUTHORIZED"
 
 
 class MessageTypeError(BadRequestError):

@@ -10,14 +10,17 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from paceline.http_api.rights import register_access
 from paceline.platform.ports import Clock, Random
 from paceline.platform.telemetry import Metrics, register_budget, register_places
+from paceline.security.access import Access
+from paceline.security.node_proof import NodeProofs
 from paceline.server.byte_budget import ByteBudget
 from paceline.server.connections import Places
 from paceline.server.http_listener import Guard
 from paceline.types import ControllerId
 from paceline.wire.cluster import ClusterView
-from paceline.wire.session import Leadership, encode_view
+from paceline.wire.session import Leadership, SecurityView, encode, encode_view
 from paceline_controller.config import ControllerConfig
 from paceline_controller.election.liveness_events import (
     LivenessSettings,
@@ -70,6 +73,8 @@ class ControllerNode:
         self._config = config
         self._random = random
         self._expected_cluster_id = expected_cluster_id
+        self.access = Access(clock)
+        self.proofs = NodeProofs(secret, node_id=config.controller_id, random=random)
         self._addresses = config.client_addresses()
         self._leader: ControllerId | None = None
         self._metrics = ControllerMetrics(
@@ -115,6 +120,7 @@ class ControllerNode:
         self._metrics.read_groups(lambda: machine.groups)
         register_budget(self._metrics.metrics, self.budget)
         register_places(self._metrics.metrics, self.places)
+        register_access(self._metrics.metrics, self.access)
         self._metrics.read_watched(self.supervisor.outages, self._beats, clock)
 
     def _make_announcer(self) -> ControllersAnnouncer:
@@ -157,6 +163,7 @@ class ControllerNode:
             heartbeat_timeout_ms=config.heartbeat_timeout_ms,
             leader_address=self.leader_address,
             view_text=self.view_text,
+            security_text=self.security_text,
             clock=clock,
         )
 
@@ -167,6 +174,7 @@ class ControllerNode:
             controller_id=self._config.controller_id,
             timeout_ms=self._config.command_timeout_ms + MARGIN_MS,
             source_host=self._config.source_host,
+            proofs=self.proofs,
         )
 
     @property
@@ -292,11 +300,13 @@ class ControllerNode:
                 self._metrics.changed_set(event)
         if not result["ok"]:
             log.info("command_refused", extra={"kind": kind, "result": result})
+        self._tell_security()
         self._publish()
         self.supervisor.state_changed()
 
     def _restored(self, index: int) -> None:
         self._view_version = -1
+        self._tell_security()
         self._publish()
         self.supervisor.state_changed()
 
@@ -313,6 +323,16 @@ class ControllerNode:
             Leadership(is_leader=self.supervisor.is_leading, leader_address=self.leader_address())
         )
         self._announcer.look()
+
+    def security_text(self) -> str:
+        """Users and rights as a message of a session; empty: nobody has ever set anything."""
+        security = self.machine.security
+        return encode(SecurityView(security=security)) if security.version else ""
+
+    def _tell_security(self) -> None:
+        """Users and rights may have changed: they count here from now on, and brokers are told."""
+        if self.access.apply(self.machine.security):
+            self.hub.push_security(self.security_text())
 
     def _publish(self) -> None:
         """Push the view if its version moved, before anything else happens in this turn."""

@@ -15,6 +15,7 @@ from paceline.platform.config import example_toml
 from paceline.wire.calls.request import CALLED, Request, Route
 from paceline.wire.calls.table import CALLS
 from paceline.wire.controller_calls.table import CALLS as CONTROLLER_CALLS
+from paceline.wire.rights import ANYBODY, KNOWN_USER, Need, Needs, ResourceType
 
 ROOT = Path(__file__).parents[2]
 
@@ -110,6 +111,7 @@ def _call(call: type[Request[Any]]) -> str:
     text = f"\n## `{call.call_name()}`\n\n{inspect.cleandoc(call.__doc__ or '')}\n"
     for route in call.routes:
         text += f"\n`{route.method} {route.path}`{_status(route)}\n"
+    text += f"\nRights: {_needs(call.needs or ())}.\n"
     rows = list(_fields(call))
     text += "\n| field | type | default | |\n|---|---|---|---|\n" if rows else ""
     for name, type_, default, said in rows:
@@ -122,6 +124,23 @@ def _call(call: type[Request[Any]]) -> str:
     if not answers:
         return text
     return f"{text}\nAnswer: {told}\n\n| field | type | |\n|---|---|---|\n{''.join(answers)}"
+
+
+def _needs(needs: Needs) -> str:
+    """As people read them."""
+    if needs == ANYBODY:
+        return "none"
+    if needs == KNOWN_USER:
+        return "any user, and more by what the request names"
+    return "; ".join(_need(need) for need in needs)
+
+
+def _need(need: Need) -> str:
+    actions = " or ".join(need.actions)
+    if need.type is ResourceType.CLUSTER:
+        return f"{actions} on the cluster"
+    where = "the consumer group" if need.type is ResourceType.GROUP else "each topic"
+    return f"{actions} on {where} in `{need.field}`"
 
 
 def _status(route: Route) -> str:
@@ -172,6 +191,8 @@ def _type(type_: Any) -> str:
 
 
 def _of_schema(schema: Any, components: Any) -> str:
+    if "enum" in (named := components.get(schema.get("$ref"), {})):
+        return _of_schema(named, components)
     if "$ref" in schema:
         fields = components[schema["$ref"]]["properties"]
         needed = components[schema["$ref"]].get("required", [])

@@ -26,6 +26,7 @@ KERNEL = frozenset(
         "http_api",
         "platform",
         "records",
+        "security",
         "server",
         "types",
         "wire",

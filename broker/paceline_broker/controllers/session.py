@@ -30,6 +30,7 @@ from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView
 from paceline.wire.messages import Nonce
+from paceline.wire.users import Security
 from paceline_broker.storage.identity import Identity
 
 log = logging.getLogger("paceline.controller_link")
@@ -203,6 +204,8 @@ class _Link:
                 view = ClusterView.from_json(message.view)
                 self._owner.follow(view)
                 self._owner.on_view(view)
+            case wire.SecurityView():
+                self._owner.on_security(message.security)
             case wire.Answer():
                 waiting = self._answers.get(message.id)
                 if waiting is not None and not waiting.done():
@@ -241,6 +244,7 @@ class ControllerLinks:
         identity: Callable[[], Identity],
         heartbeat: Callable[[], wire.Heartbeat | None],
         on_view: Callable[[ClusterView], None],
+        on_security: Callable[[Security], object],
         on_refused: Callable[[wire.Refused], None],
         on_time: Callable[[str, int], None],
         on_hand_over: OnHandOver,
@@ -253,6 +257,7 @@ class ControllerLinks:
         self.identity = identity
         self.random = random
         self.on_view = on_view
+        self.on_security = on_security
         self.refused = on_refused
         self.on_time = on_time
         self.on_hand_over = on_hand_over

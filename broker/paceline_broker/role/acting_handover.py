@@ -14,6 +14,7 @@ import orjson
 from paceline.errors import StorageError
 from paceline.platform.ports import Clock
 from paceline.platform.runtime import pause
+from paceline.security.node_proof import NodeProofs
 from paceline.types import TopicName
 from paceline.wire.cluster import ClusterView, GroupView
 from paceline.wire.names import retry_topic
@@ -49,12 +50,19 @@ class ActingHandover:
     """The periodic work of one broker; `run` ends only by cancellation."""
 
     def __init__(
-        self, role: HandOverRole, kept: OffsetsFile, http: aiohttp.ClientSession, clock: Clock
+        self,
+        role: HandOverRole,
+        kept: OffsetsFile,
+        http: aiohttp.ClientSession,
+        clock: Clock,
+        *,
+        proofs: NodeProofs,
     ) -> None:
         self._role = role
         self._kept = kept
         self._http = http
         self._clock = clock
+        self._proofs = proofs
 
     async def run(self) -> None:
         while True:
@@ -148,11 +156,13 @@ class ActingHandover:
 
     async def _post(self, address: str, document: dict[str, Any]) -> dict[str, Any]:
         """The JSON object that a broker answers, whatever its status; {} if there is none."""
+        body, path = orjson.dumps(document), "/v1/call"
+        proof = self._proofs.headers("POST", path, body)
         try:
             async with self._http.post(
-                f"http://{address}/v1/call",
-                data=orjson.dumps(document),
-                headers={"Content-Type": "application/json"},
+                f"http://{address}{path}",
+                data=body,
+                headers={"Content-Type": "application/json", **proof},
                 timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
             ) as answer:
                 content = orjson.loads(await answer.read())

@@ -22,7 +22,9 @@ from paceline.errors import (
     to_problem,
 )
 from paceline.http_api.calls import call_routes, check_parameters
+from paceline.http_api.rights import ASKER, register_access, rights_middleware
 from paceline.platform.telemetry import Metrics, register_budget, register_places
+from paceline.security.node_proof import NodeProofs
 from paceline.server.connections import Places
 from paceline.server.http_guard import (
     OWN_HOSTS,
@@ -56,7 +58,7 @@ from paceline_broker.server.http_requests import (
     read_json,
 )
 from paceline_broker.server.http_transactions import TransactionRoutes
-from paceline_broker.server.openapi import broker_openapi
+from paceline_broker.server.openapi import OTHERS, broker_openapi
 from paceline_broker.server.stream import StreamServer
 from paceline_broker.service.counters import register
 from paceline_broker.service.hooks import RequestWatch
@@ -84,9 +86,15 @@ class BrokerHttp:
     """
 
     def __init__(
-        self, service: Service, *, metrics: Metrics, hosts: frozenset[str] = own_hosts(allowed=())
+        self,
+        service: Service,
+        *,
+        metrics: Metrics,
+        proofs: NodeProofs,
+        hosts: frozenset[str] = own_hosts(allowed=()),
     ) -> None:
-        """`hosts`: names of this node in `Host` (`own_hosts`), beside addresses."""
+        """`hosts`: names of this node in `Host` (`own_hosts`), beside addresses; `proofs`: of
+        nodes."""
         self._service = service
         self._metrics = metrics
         self._streams = StreamServer(service)
@@ -94,6 +102,7 @@ class BrokerHttp:
         self.places = Places(service.settings.connections_max)
         register_budget(metrics, service.budget)
         register_places(metrics, self.places)
+        register_access(metrics, service.access)
         register_replication(metrics, service.role)
         metrics.sampled(
             "paceline_service_hook_errors_total",
@@ -104,7 +113,10 @@ class BrokerHttp:
         register_transactions(metrics, service)
         register_clients(metrics, service)
         register_reading(metrics, service)
-        self.app = web.Application(middlewares=[self._middleware()])
+        rights = rights_middleware(
+            service.access, proofs=proofs, calls=CALLS.values(), others=OTHERS
+        )
+        self.app = web.Application(middlewares=[self._middleware(), rights])
         self.app[OWN_HOSTS] = hosts
         self.app.add_routes(self._routes_of())
         self._runner: web.AppRunner | None = None
@@ -175,7 +187,8 @@ class BrokerHttp:
     async def _carry_out(
         self, request: web.Request, type_: type[Request[Any]], document: Mapping[str, Any]
     ) -> dict[str, Any]:
-        return await self._service.calls.named(type_.call_name(), document)
+        asker = request[ASKER]
+        return await self._service.calls.named(type_.call_name(), document, asker=asker)
 
     # -- errors ------------------------------------------------------------------------------------
 
@@ -225,14 +238,16 @@ class BrokerHttp:
         counted_elsewhere(request)
         transport.write(_SWITCHING)
         place = place_of(request)
-        connection = self._streams.upgrade(transport, transport.get_protocol(), place)
+        before = transport.get_protocol()
+        connection = self._streams.upgrade(transport, before, place, asker=request[ASKER])
         await connection.closed
         # aiohttp has heard of the end: this answer goes nowhere.
         return web.Response()
 
     async def _call(self, request: web.Request) -> web.Response:
         check_parameters(request)
-        return json_answer(await self._service.calls.call(await read_json(request)))
+        document = await read_json(request)
+        return json_answer(await self._service.calls.call(document, asker=request[ASKER]))
 
     # -- pins (R26) --------------------------------------------------------------------------------
 
@@ -272,6 +287,9 @@ class BrokerHttp:
         view = routes.view
         if view is None:
             raise NotYetAvailableError("no controller has told this broker the routes yet")
+        asker = request[ASKER]
+        if asker.sees_less:
+            return json_answer(asker.visible(view).to_json())
         if view is not self._view:
             self._view, self._view_text = view, json_text(view.to_json())
         return json_text_answer(self._view_text)
@@ -304,7 +322,10 @@ class BrokerHttp:
             "requests": {"stream": counters.stream_requests, "http": counters.http_requests},
             "errors": counters.errors,
         }
-        return json_answer({**self._service.role.status(), "service": service})
+        access = self._service.access.security
+        security = {"mode": access.mode, "version": access.version}
+        status = self._service.role.status()
+        return json_answer({**status, "service": service, "security": security})
 
     async def _epochs(self, request: web.Request) -> web.Response:
         """The epoch table of this log; what RocketMQ's getBrokerEpoch shows."""

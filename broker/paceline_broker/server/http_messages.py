@@ -11,6 +11,7 @@ from aiohttp import web
 from paceline.errors import BadRequestError
 from paceline.filters import ALL
 from paceline.http_api.calls import check_parameters
+from paceline.http_api.rights import ASKER
 from paceline.platform.ports import Buffer
 from paceline.records.header import BATCH_BYTES_MAX
 from paceline.server.http_guard import room_for, take_room
@@ -24,6 +25,7 @@ from paceline.wire.http import (
     parse_send,
     produce_answer_to_json,
 )
+from paceline.wire.rights import SUB
 from paceline.wire.stream import (
     FETCH_FLAG_ACTING,
     FETCH_HEADER,
@@ -116,9 +118,12 @@ class MessageRoutes:
             fields = Fields(parse_json_object(body), name="fetch")
             wait_ms, max_bytes, min_bytes, queues = self._json_fetch(fields)
         max_bytes = room_for(request, min(max_bytes, FRAME_BYTES_MAX), at_least=SMALL_FETCH_BYTES)
+        asker, topics = request[ASKER], {queue.topic_id for queue in queues}
+        asker.check_topics(topics, SUB)
         answer = await self._messages.fetch(
             queues, wait_ms=wait_ms, max_bytes=max_bytes, min_bytes=min_bytes
         )
+        asker.check_topics(topics, SUB)  # it may have waited, and rights have changed
         head = answer.head()
         response = web.StreamResponse(headers={"Content-Type": BATCH_TYPE})
         response.content_length = len(head) + answer.size_bytes

@@ -6,6 +6,7 @@ from aiohttp import web
 
 from paceline.errors import BadRequestError
 from paceline.http_api.calls import check_parameters
+from paceline.http_api.rights import ASKER
 from paceline.types import QueueOffset
 from paceline.wire.calls.pop import Receive
 from paceline.wire.calls.request import read_request
@@ -34,6 +35,7 @@ class ReceiptRoutes:
         if "group" in document:
             raise BadRequestError("the address names the group", field="group")
         asked = read_request(Receive, {**document, "group": request.match_info["group"]})
+        request[ASKER].check_request(asked)
         given = await service.receipt_calls.receive(asked, None)
         answer = {
             "messages": await self._messages(given, asked.group),

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from paceline.http_api.calls import check_parameters
+from paceline.http_api.rights import ASKER
 from paceline.wire.fields import Fields
 from paceline_broker.projections.transactions import Ended
 from paceline_broker.server.http_requests import json_answer, read_json
@@ -31,7 +32,7 @@ class TransactionRoutes:
             if request.can_read_body:
                 Fields(await read_json(request), name="end").done()
             ends = self._service.transactions.ends
-            answer = await ends.end_one(request.match_info["id"], wanted)
+            answer = await ends.end_one(request.match_info["id"], wanted, asker=request[ASKER])
             return json_answer({**answer, **self._service.calls.envelope()})
 
         return handler

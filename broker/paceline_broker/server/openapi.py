@@ -1,6 +1,6 @@
 """Pure: the broker's HTTP interface as an OpenAPI 3.1 document.
 
-What is no call (messages, batches, pins, status) stands in `_OTHERS`; a test compares the paths of
+What is no call (messages, batches, pins, status) stands in `OTHERS`; a test compares the paths of
 both with the routes that the broker serves.
 """
 
@@ -10,27 +10,40 @@ from typing import Any
 from paceline.http_api.openapi import Resource, openapi_document, schema_of
 from paceline.wire.calls.request import Envelope
 from paceline.wire.calls.table import CALLS
+from paceline.wire.rights import (
+    ANYBODY,
+    KNOWN_USER,
+    PUB,
+    SEE_CLUSTER,
+    SUB,
+    UPDATE,
+    on_group,
+    on_topic,
+)
 
 _BATCH = "application/vnd.paceline.batch"
 
 
-_OTHERS = (
+OTHERS = (
     Resource(
         "POST",
         "/v1/topics/{topic}/messages",
         "Send 1 to 65,535 messages; makes the topic if brokers make topics.",
+        (on_topic(PUB),),
         body="application/json",
     ),
     Resource(
         "POST",
         "/v1/topics/{topic}/queues/{queue}/batches",
         "Send one record batch (docs/format/record-batch.md).",
+        (on_topic(PUB),),
         body=_BATCH,
     ),
     Resource(
         "GET",
         "/v1/topics/{topic}/queues/{queue}/messages",
         "Pull one queue: JSON, or record batches with Accept.",
+        (on_topic(SUB),),
         parameters={
             "offset": "integer",
             "max_messages": "integer",
@@ -46,6 +59,7 @@ _OTHERS = (
         "POST",
         "/v1/fetch",
         "Fetch many queues at once.",
+        KNOWN_USER,
         body="application/json",
         answer=_BATCH,
     ),
@@ -53,45 +67,54 @@ _OTHERS = (
         "POST",
         "/v1/groups/{group}/receive",
         "The call `receive`, with the messages in the answer.",
+        (on_group(SUB),),
         body="application/json",
     ),
     Resource(
         "POST",
         "/v1/call",
         "Any call by its name; docs/protocol/calls.md lists them; the same as on a stream.",
+        KNOWN_USER,
         body="application/json",
         schema={"oneOf": [schema_of(call.__name__) for call in CALLS.values()]},
     ),
-    Resource("POST", "/v1/transactions/{id}/commit", "Commit a transaction."),
-    Resource("POST", "/v1/transactions/{id}/rollback", "Roll a transaction back."),
-    Resource("GET", "/v1/pins", "Pins of this broker group, and where its log begins."),
+    Resource("POST", "/v1/transactions/{id}/commit", "Commit a transaction.", KNOWN_USER),
+    Resource("POST", "/v1/transactions/{id}/rollback", "Roll a transaction back.", KNOWN_USER),
+    Resource(
+        "GET", "/v1/pins", "Pins of this broker group, and where its log begins.", SEE_CLUSTER
+    ),
     Resource(
         "PUT",
         "/v1/pins/{owner}",
         "Set or renew a pin: retention keeps what its owner reads.",
+        (on_group(SUB, UPDATE, field="owner"),),
         body="application/json",
     ),
-    Resource("DELETE", "/v1/pins/{owner}", "Give a pin up."),
+    Resource(
+        "DELETE", "/v1/pins/{owner}", "Give a pin up.", (on_group(SUB, UPDATE, field="owner"),)
+    ),
     Resource(
         "GET",
         "/v1/routes",
         "The cluster view, once it has that version (waits up to 1 s).",
+        KNOWN_USER,
         parameters={"version": "integer"},
     ),
     Resource(
         "GET",
         "/v1/watch",
         "The cluster view once it is newer than `from`, or after `wait_ms` as it is.",
+        KNOWN_USER,
         parameters={"from": "integer", "wait_ms": "integer"},
     ),
-    Resource("GET", "/v1/probe", "Who answers at this address."),
-    Resource("GET", "/v1/status", "Positions, role, replication, counts."),
-    Resource("GET", "/v1/epochs", "Which master epoch wrote which bytes of this log."),
-    Resource("GET", "/v1/openapi.json", "This document."),
-    Resource("GET", "/v1/stream", "Upgrade to a stream (docs/protocol/stream.md)."),
-    Resource("GET", "/metrics", "Metrics for Prometheus.", answer="text/plain"),
-    Resource("GET", "/healthz", "Whether the process works."),
-    Resource("GET", "/readyz", "Whether it takes requests."),
+    Resource("GET", "/v1/probe", "Who answers at this address.", ANYBODY),
+    Resource("GET", "/v1/status", "Positions, role, replication, counts.", SEE_CLUSTER),
+    Resource("GET", "/v1/epochs", "Which master epoch wrote which bytes of this log.", SEE_CLUSTER),
+    Resource("GET", "/v1/openapi.json", "This document.", ANYBODY),
+    Resource("GET", "/v1/stream", "Upgrade to a stream (docs/protocol/stream.md).", KNOWN_USER),
+    Resource("GET", "/metrics", "Metrics for Prometheus.", SEE_CLUSTER, answer="text/plain"),
+    Resource("GET", "/healthz", "Whether the process works.", ANYBODY),
+    Resource("GET", "/readyz", "Whether it takes requests.", ANYBODY),
 )
 
 
@@ -102,6 +125,6 @@ def broker_openapi() -> dict[str, Any]:
         title="paceline broker",
         description="Messages, offsets, locks and groups of one broker.",
         calls=CALLS,
-        others=_OTHERS,
+        others=OTHERS,
         envelope=Envelope,
     )

@@ -28,6 +28,7 @@ from paceline.errors import (
 from paceline.platform.ports import Buffer
 from paceline.platform.runtime import spawn
 from paceline.platform.telemetry import strangers
+from paceline.security.access import Asker
 from paceline.server.byte_budget import JSON_FACTOR, no_room, source_of
 from paceline.server.connections import Connection, ConnectionState
 from paceline.wire.http import parse_json_object
@@ -48,6 +49,7 @@ from paceline.wire.stream import (
 from paceline_broker.server import stream_stillness
 from paceline_broker.server.stream_frames import SCRATCH_BYTES, TURN_REQUESTS_MAX, StreamFrames
 from paceline_broker.server.stream_memory import AHEAD_BYTES, FrameBuffer, RequestBytes
+from paceline_broker.server.stream_rights import StreamRights
 from paceline_broker.server.stream_stillness import Stillness
 from paceline_broker.service.fetch.read import Fetched
 from paceline_broker.service.fetch.sessions import SESSION_QUEUES_MAX
@@ -85,17 +87,20 @@ class StreamServer:
         self._connections: dict[StreamConnection, None] = {}  # in the order they came
         self._is_closing = False
         self._sweep: asyncio.TimerHandle | None = None
+        service.access.on_change(self._rights_changed)
 
     def upgrade(
         self,
         transport: asyncio.Transport,
         before: asyncio.BaseProtocol,
         place: Connection | None = None,
+        *,
+        asker: Asker,
     ) -> "StreamConnection":
         """Take over a connection whose 101 was written. `before` hears of its end (aiohttp's)."""
         if self._is_closing:
             raise ShuttingDownError("this broker is stopping")
-        connection = StreamConnection(self, before, place)
+        connection = StreamConnection(self, before, place, asker)
         self._connections[connection] = None
         self.service.counters.streams_open += 1
         transport.set_protocol(connection)
@@ -118,6 +123,10 @@ class StreamServer:
         for connection in list(self._connections):
             connection.close()
 
+    def _rights_changed(self) -> None:
+        for connection in list(self._connections):
+            connection.rights_changed()
+
     def _schedule(self) -> None:
         self._sweep = asyncio.get_running_loop().call_later(
             stream_stillness.STALL_SWEEP_S, self._look_for_stalls
@@ -135,7 +144,11 @@ class StreamConnection(StreamFrames):
     """One stream. A `Sink` and `FetchSink` of the use-cases: they answer by request id."""
 
     def __init__(
-        self, server: StreamServer, before: asyncio.BaseProtocol, place: Connection | None
+        self,
+        server: StreamServer,
+        before: asyncio.BaseProtocol,
+        place: Connection | None,
+        asker: Asker,
     ) -> None:
         service = server.service
         super().__init__(server.scratch, service.fetcher.turns)
@@ -175,6 +188,8 @@ class StreamConnection(StreamFrames):
         self._out_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._stillness = Stillness()
+        self._asker = asker
+        self._rights = StreamRights(asker) if service.access.is_on else None
 
     # -- the transport's side ----------------------------------------------------------------------
 
@@ -237,10 +252,23 @@ class StreamConnection(StreamFrames):
             self._flush()
             self._transport.close()
 
+    def rights_changed(self) -> None:
+        """Users or rights are others: close it if what it has done it may not do any more.
+
+        So a fetch that waits ends too. The client comes back and is told what it lacks.
+        """
+        if not self._asker.access.is_on:
+            self._rights = None
+        elif self._rights is None or not self._rights.still_holds():
+            self.close()  # also when rights are switched on: what it has done is not known
+
     def check_stall(self) -> None:
         """Called every `STALL_SWEEP_S`: abort if a frame or the writing stood still too long."""
         transport, frame = self._transport, self._frame
         if transport is None:
+            return
+        if self._rights is not None and not self._rights.is_valid():
+            self.close()  # its key has expired
             return
         unwritten = transport.get_write_buffer_size() if self._is_writing_paused else 0
         still = self._stillness
@@ -286,6 +314,8 @@ class StreamConnection(StreamFrames):
         pending[request_id] = cost << _OPERATION_BITS | operation
         self._unanswered_bytes = unanswered
         if operation == Operation.PRODUCE:
+            if self._rights is not None and not self._may_send(request_id, body):
+                return
             job = self._sender.send(body, self, request_id, asker=self.asker)
             if job is not None:
                 job.then = self._checked
@@ -300,6 +330,25 @@ class StreamConnection(StreamFrames):
             self._call(request_id, body)
         if self._unanswered_bytes > AHEAD_BYTES:
             self._regulate()
+
+    def _may_send(self, request_id: int, body: Buffer) -> bool:
+        assert self._rights is not None
+        try:
+            self._rights.check_send(body)
+        except PacelineError as error:
+            self.failed(request_id, error)
+            return False
+        return True
+
+    def _may_read(self, request_id: int, queues: list[FetchQueue]) -> bool:
+        if self._rights is None:
+            return True
+        try:
+            self._rights.check_read(queues)
+        except PacelineError as error:
+            self.failed(request_id, error)
+            return False
+        return True
 
     def _checked(self) -> None:
         self._checking = None
@@ -322,6 +371,8 @@ class StreamConnection(StreamFrames):
         queues = [
             FetchQueue._make(row) for row in FETCH_QUEUE.iter_unpack(body[FETCH_HEADER.size :])
         ]
+        if not self._may_read(request_id, queues):
+            return
         self._fetcher.fetch(
             queues,
             wait_ms=wait_ms,
@@ -347,8 +398,11 @@ class StreamConnection(StreamFrames):
             self.failed(request_id, BadRequestError(f"malformed request to follow: {error}"))
             return
         rows = FETCH_QUEUE.iter_unpack(body[FOLLOW_HEADER.size :])
+        queues = [FetchQueue._make(row) for row in rows]
+        if not self._may_read(request_id, queues):
+            return
         self._fetcher.sessions.follow(
-            [FetchQueue._make(row) for row in rows],
+            queues,
             sequence=sequence,
             wait_ms=wait_ms,
             max_bytes=self._answer_room(max_bytes),
@@ -375,7 +429,8 @@ class StreamConnection(StreamFrames):
 
     async def _answer_call(self, request_id: int, document: dict[str, Any]) -> None:
         try:
-            answer = await self._calls.call(document, caller=self)
+            asker = self._asker if self._rights is None else self._rights.asker
+            answer = await self._calls.call(document, asker=asker, caller=self)
         except PacelineError as error:
             self.failed(request_id, error)
             return

@@ -279,6 +279,13 @@ class Routes:
         found = self.find_topic(retry_topic(group))
         return 0 if found is None else int(found.topic_id)
 
+    def known_name(self, topic_id: int) -> str:
+        """As `topic_name`; TopicNotFoundError for none."""
+        name = self.topic_name(topic_id)
+        if not name:
+            raise TopicNotFoundError(f"no topic with id {topic_id}", version=self.version)
+        return name
+
     def topic_name(self, topic_id: int) -> str:
         topic = self.topics_by_id.get(TopicId(topic_id))
         return "" if topic is None else topic.topic

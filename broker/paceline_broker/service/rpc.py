@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from paceline.errors import BY_CODE, BadRequestError, OutOfMemoryError, PacelineError
+from paceline.security.access import Asker
 from paceline.wire.calls.request import CALLED, Request, read_request, to_json
 from paceline_broker.ports import Role
 
@@ -28,6 +29,13 @@ class CallerHandler(Protocol):
     def __call__(self, asked: Any, /, caller: Hashable) -> Awaitable[Any]: ...
 
 
+class AskerHandler(Protocol):
+    """Of a call whose rights hang on what the handler finds."""
+
+    def __call__(self, asked: Any, /, asker: Asker) -> Awaitable[Any]: ...
+
+
+AskerHandlers: TypeAlias = Mapping[type[Request[Any]], AskerHandler]
 CallerHandlers: TypeAlias = Mapping[type[Request[Any]], CallerHandler]
 
 
@@ -38,6 +46,7 @@ class Calls:
         self._role = role
         self._handlers: dict[str, tuple[type[Request[Any]], Handler]] = {}
         self._of_callers: dict[str, CallerHandler] = {}
+        self._of_askers: dict[str, AskerHandler] = {}
 
     def add(self, handlers: Handlers) -> None:
         for type_, handler in handlers.items():
@@ -48,13 +57,20 @@ class Calls:
             self._add(type_, partial(handler, caller=None))
             self._of_callers[type_.call_name()] = handler
 
+    def add_of_askers(self, handlers: AskerHandlers) -> None:
+        for type_, handler in handlers.items():
+            self._add(type_, _never)
+            self._of_askers[type_.call_name()] = handler
+
     def _add(self, type_: type[Request[Any]], handler: Handler) -> None:
         name = type_.call_name()
         assert name not in self._handlers, name
         self._handlers[name] = (type_, handler)
 
-    async def call(self, document: Mapping[str, Any], *, caller: Hashable = None) -> dict[str, Any]:
-        """Carry out `{"call": name, ...}`. Raises PacelineError.
+    async def call(
+        self, document: Mapping[str, Any], *, asker: Asker, caller: Hashable = None
+    ) -> dict[str, Any]:
+        """Carry out `{"call": name, ...}` for whoever asks. Raises PacelineError.
 
         `caller` is the stream it came over, whose end is told to `Service.connection_lost`.
         """
@@ -62,18 +78,20 @@ class Calls:
         if not isinstance(name, str) or name not in self._handlers:
             known = ", ".join(self._handlers)
             raise BadRequestError(f"unknown call; known are {known}", field=CALLED)
-        return await self.named(name, document, caller=caller)
+        return await self.named(name, document, asker=asker, caller=caller)
 
     async def named(
-        self, name: str, document: Mapping[str, Any], *, caller: Hashable = None
+        self, name: str, document: Mapping[str, Any], *, asker: Asker, caller: Hashable = None
     ) -> dict[str, Any]:
         """As `call`, of a call whose name the endpoint knows."""
         type_, handler = self._handlers[name]
         request = read_request(type_, document)
-        of_caller = self._of_callers.get(name)
+        asker.check_request(request)
         try:
-            if of_caller is not None:
-                answer = await of_caller(request, caller)
+            if name in self._of_callers:
+                answer = await self._of_callers[name](request, caller)
+            elif name in self._of_askers:
+                answer = await self._of_askers[name](request, asker)
             else:
                 answer = await handler(request)
         except MemoryError as error:
@@ -90,6 +108,11 @@ class Calls:
             "confirm": self._role.reader.confirm,
             **({} if self._role.acting is None else MAYBE_STALE),
         }
+
+
+async def _never(asked: Any) -> Any:
+    """Stands where a handler of another kind is asked."""
+    raise AssertionError(f"{type(asked).__name__} is for whoever asks")
 
 
 def raise_if_all_refused(codes: list[str | None], **details: Any) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable
 
 from paceline.platform.ports import Clock
+from paceline.security.access import Access
 from paceline.server.byte_budget import ByteBudget
 from paceline.types import GroupName
 from paceline.wire.cluster import ClusterView
@@ -65,6 +66,7 @@ class Service:
         self.role, self.clock, self.settings = role, clock, settings
         self.counters, self.budget = Counters(), ByteBudget(settings.request_bytes_max)
         self.routes = Routes(group)
+        self.access = Access(clock, topic_name=self.routes.known_name)
         self.creator = AutoCreator(self.routes, settings, ask, clock)
         work = self.work = LongWork(self.budget)
         fire = FireClock(clock, trust, told_unix_ms)
@@ -141,17 +143,20 @@ class Service:
         role, routes, ledger = self.role, self.routes, self.ledger
         resend = Resend(role, routes, ledger, self.sources, self.counters)
         filters = self.fetcher.filters
+        queries = QueryCalls(role, routes, ledger, self.work)
         self.receipt_calls = ReceiptCalls(self.receipts, routes, self.creator, filters)
         for part in (
             self.receipt_calls,
             SendBackCalls(self.send_back, resend, routes),
-            QueryCalls(role, routes, ledger, self.work),
+            queries,
             DelayCalls(role, routes, ledger, self.settings),
             self.transactions,
         ):
             self.calls.add(part.handlers())
         for those in (self.receipt_calls, filters):
             self.calls.add_of_callers(those.handlers_of_callers())
+        for these in (queries, self.transactions):
+            self.calls.add_of_askers(these.handlers_of_askers())
 
     def _add_group_calls(self, acting: ActingUse, trust: Callable[[], ClockTrust]) -> None:
         role, routes, ledger, creator = self.role, self.routes, self.ledger, self.creator
@@ -165,6 +170,7 @@ class Service:
             self.calls.add(part.handlers())
         for those in (members, self.client_calls):
             self.calls.add_of_callers(those.handlers_of_callers())
+        self.calls.add_of_askers(members.handlers_of_askers())
 
     def view_changed(self, view: ClusterView) -> None:
         """The role took a newer cluster view."""

@@ -1,7 +1,7 @@
 """The admin client: topics, groups, messages, and the state of a cluster, each in a part."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -15,7 +15,9 @@ from paceline.admin.messages import Messages
 from paceline.admin.pins import Pins
 from paceline.admin.requests import AdminRequests
 from paceline.admin.topics import Topics
+from paceline.admin.users import Policies, SecurityMode, Users
 from paceline.net.cluster import Cluster
+from paceline.net.connect import Bootstrap
 from paceline.queues import broker_addresses
 from paceline.wire.cluster import ClusterView
 from paceline.wire.controller_calls.quorum import GetCluster
@@ -43,9 +45,7 @@ class AdminClient:
     Its parts have the calls: `admin.topics.create("orders")`, `admin.broker_groups.transfer("g1")`.
     """
 
-    def __init__(
-        self, bootstrap: str | Sequence[str] | Cluster, *, timeout_ms: int = 10_000
-    ) -> None:
+    def __init__(self, bootstrap: Bootstrap | Cluster, *, timeout_ms: int = 10_000) -> None:
         """`bootstrap`: "host:port,..." of controllers or brokers. `timeout_ms` is for each call."""
         self._owns_cluster = not isinstance(bootstrap, Cluster)
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
@@ -58,6 +58,9 @@ class AdminClient:
         self.broker_groups = BrokerGroups(requests)
         self.pins = Pins(requests)
         self.controllers = Controllers(requests)
+        self.users = Users(requests)
+        self.policies = Policies(requests)
+        self.security = SecurityMode(requests)
 
     async def __aenter__(self) -> "AdminClient":
         self._cluster.start()

@@ -54,11 +54,11 @@ class AdminRequests:
 
     async def view(self) -> ClusterView:
         """The cluster as its controllers publish it, asked now."""
-        return ClusterView.from_json(await self._read("/v1/routes"))
+        return ClusterView.from_json(await self.read_path("/v1/routes"))
 
     async def latest(self) -> ClusterView:
         """The view with every write that was answered before."""
-        return ClusterView.from_json(await self._read("/v1/routes?linearizable=true"))
+        return ClusterView.from_json(await self.read_path("/v1/routes?linearizable=true"))
 
     async def shown(self, answer: Mapping[str, Any]) -> None:
         """Wait until the own view is as new as the answer: what was made can be used at once."""
@@ -98,9 +98,10 @@ class AdminRequests:
 
     async def read(self, request: Request[Any]) -> dict[str, Any]:
         """From the first controller that answers; what is linearizable waits for a leader."""
-        return await self._read(http_form(request).path)
+        return await self.read_path(http_form(request).path)
 
-    async def _read(self, path: str) -> dict[str, Any]:
+    async def read_path(self, path: str) -> dict[str, Any]:
+        """As `read`, of what is no request of the table."""
         backoff = Backoff(self.cluster.random, first_ms=50)
         last: PacelineError | None = None
         await self.find_cluster()

@@ -1,6 +1,6 @@
 """The blocking twin of the admin client."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -13,7 +13,9 @@ from paceline.admin.dead_letters import DeadLetters
 from paceline.admin.messages import Messages
 from paceline.admin.pins import Pins
 from paceline.admin.topics import Topics
+from paceline.admin.users import Policies, SecurityMode, Users
 from paceline.blocking.twin import Blocking, Part, waits
+from paceline.net.connect import Bootstrap
 
 
 class BlockingMessages(Part[Messages]):
@@ -136,10 +138,41 @@ class BlockingControllers(Part[Controllers]):
     __call__ = waits(Controllers.__call__)
 
 
+class BlockingUsers(Part[Users]):
+    """`BlockingAdminClient.users`."""
+
+    all = waits(Users.all)
+    get = waits(Users.get)
+    create = waits(Users.create)
+    alter = waits(Users.alter)
+    delete = waits(Users.delete)
+    add_key = waits(Users.add_key)
+    remove_key = waits(Users.remove_key)
+
+
+class BlockingPolicies(Part[Policies]):
+    """`BlockingAdminClient.policies`."""
+
+    all = waits(Policies.all)
+    get = waits(Policies.get)
+    put = waits(Policies.put)
+    set_entry = waits(Policies.set_entry)
+    remove_entry = waits(Policies.remove_entry)
+    explain = waits(Policies.explain)
+
+
+class BlockingSecurityMode(Part[SecurityMode]):
+    """`BlockingAdminClient.security`."""
+
+    get = waits(SecurityMode.get)
+    set = waits(SecurityMode.set)
+    whoami = waits(SecurityMode.whoami)
+
+
 class BlockingAdminClient(Blocking[AdminClient]):
     """`AdminClient` for scripts: all that it can do, in the same parts."""
 
-    def __init__(self, bootstrap: str | Sequence[str], *, timeout_ms: int = 10_000) -> None:
+    def __init__(self, bootstrap: Bootstrap, *, timeout_ms: int = 10_000) -> None:
         """Connects; PeerError when no bootstrap address answers."""
         super().__init__("admin", lambda: AdminClient(bootstrap, timeout_ms=timeout_ms))
         thread, client = self._thread, self._client
@@ -151,6 +184,9 @@ class BlockingAdminClient(Blocking[AdminClient]):
         self.broker_groups = BlockingBrokerGroups(thread, client.broker_groups)
         self.pins = BlockingPins(thread, client.pins)
         self.controllers = BlockingControllers(thread, client.controllers)
+        self.users = BlockingUsers(thread, client.users)
+        self.policies = BlockingPolicies(thread, client.policies)
+        self.security = BlockingSecurityMode(thread, client.security)
 
     view = waits(AdminClient.view)
     cluster_status = waits(AdminClient.cluster_status)

@@ -15,6 +15,7 @@ from paceline.consumer.settings.simple import SimpleSettings
 from paceline.consumer.simple import SimpleConsumer
 from paceline.filters import Subscription
 from paceline.message import ReceivedMessage
+from paceline.net.connect import Bootstrap
 
 BlockingListener = Callable[[ReceivedMessage], ConsumeLater | None]
 """Processes one message, as `Listener` does."""
@@ -25,9 +26,7 @@ BlockingBatchListener = Callable[[Sequence[ReceivedMessage]], int | None]
 class BlockingPullConsumer(Blocking[PullConsumer]):
     """`PullConsumer` for scripts and threads."""
 
-    def __init__(
-        self, bootstrap: str | Sequence[str], *, settings: PullSettings | None = None
-    ) -> None:
+    def __init__(self, bootstrap: Bootstrap, *, settings: PullSettings | None = None) -> None:
         """Connects; PeerError when no bootstrap address answers."""
         super().__init__("pull-consumer", lambda: PullConsumer(bootstrap, settings=settings))
 
@@ -47,7 +46,7 @@ class BlockingLitePullConsumer(Blocking[LitePullConsumer]):
 
     def __init__(
         self,
-        bootstrap: str | Sequence[str],
+        bootstrap: Bootstrap,
         *,
         group: str,
         topics: Sequence[str | Subscription] = (),
@@ -84,7 +83,7 @@ class BlockingSimpleConsumer(Blocking[SimpleConsumer]):
 
     def __init__(
         self,
-        bootstrap: str | Sequence[str],
+        bootstrap: Bootstrap,
         *,
         group: str,
         topics: Sequence[str | Subscription] = (),
@@ -110,7 +109,7 @@ class BlockingPushConsumer(Blocking[PushConsumer]):
 
     def __init__(
         self,
-        bootstrap: str | Sequence[str],
+        bootstrap: Bootstrap,
         *,
         group: str,
         topics: Sequence[str | Subscription],
@@ -146,7 +145,7 @@ class BlockingOrderedConsumer(Blocking[OrderedConsumer]):
 
     def __init__(
         self,
-        bootstrap: str | Sequence[str],
+        bootstrap: Bootstrap,
         *,
         group: str,
         topics: Sequence[str | Subscription],

@@ -1,10 +1,11 @@
 """Blocking twins of the producers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from paceline.blocking.twin import Blocking, LoopThread, in_thread, runs, waits
 from paceline.message import Message
+from paceline.net.connect import Bootstrap
 from paceline.producer.producer import Producer
 from paceline.producer.settings import ProducerSettings
 from paceline.producer.transaction import (
@@ -18,9 +19,7 @@ from paceline.producer.transaction import (
 class BlockingProducer(Blocking[Producer]):
     """`Producer` for scripts and threads. To send many messages fast, use `send_many`."""
 
-    def __init__(
-        self, bootstrap: str | Sequence[str], *, settings: ProducerSettings | None = None
-    ) -> None:
+    def __init__(self, bootstrap: Bootstrap, *, settings: ProducerSettings | None = None) -> None:
         """Connects; PeerError when no bootstrap address answers."""
         super().__init__("producer", lambda: Producer(bootstrap, settings=settings))
 
@@ -62,7 +61,7 @@ class BlockingTransactionProducer(Blocking[TransactionProducer]):
 
     def __init__(
         self,
-        bootstrap: str | Sequence[str],
+        bootstrap: Bootstrap,
         *,
         group: str,
         execute: Callable[[HalfMessage], TransactionState] | None = None,

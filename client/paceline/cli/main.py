@@ -10,13 +10,14 @@ module reads the environment.
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
+from pathlib import Path
 from typing import NamedTuple
 
 import click
 
-from paceline.cli.options import BOOTSTRAP_DEFAULT, Defaults, as_command
+from paceline.cli.options import Defaults, as_command
 from paceline.errors import BadRequestError, ConfigError, PacelineError, to_problem
 
 EXIT_FAILED = 1
@@ -86,6 +87,27 @@ COMMANDS = {
         "paceline.cli.cluster.controller:command",
         "Show the controllers; hand leadership over, change who they are.",
     ),
+    "user": _Entry(
+        "paceline.cli.security.user:command",
+        "Show, make, change and delete users; give them access keys.",
+    ),
+    "acl": _Entry(
+        "paceline.cli.security.acl:command", "Show, change, explain and check what users may do."
+    ),
+    "security": _Entry(
+        "paceline.cli.security.security:command", "Switch users and rights on and off."
+    ),
+    "login": _Entry(
+        "paceline.cli.security.security:login",
+        "Keep an access key in your profile, in a file that only you can read.",
+    ),
+    "logout": _Entry(
+        "paceline.cli.security.security:logout", "Forget the access key of your profile."
+    ),
+    "whoami": _Entry(
+        "paceline.cli.security.security:whoami",
+        "Show as whom the cluster knows you, and what you may do.",
+    ),
     "log": _Entry(
         "paceline_broker.integrity.salvage_command:command",
         "Check the log of a stopped broker; discard damaged records.",
@@ -144,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line (default: this process's arguments); the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     as_json = "--json" in takewhile(lambda argument: argument != "--", given)
-    defaults = Defaults(bootstrap=os.environ.get("PACELINE_BOOTSTRAP") or BOOTSTRAP_DEFAULT)
+    defaults = _defaults(os.environ)
     try:
         code = command.main(given, prog_name="paceline", standalone_mode=False, obj=defaults)
     except PacelineError as error:
@@ -160,6 +182,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Only click's answer to a broken pipe; it has silenced the last flush of stdout too.
         return EXIT_PIPE_CLOSED
     return code if isinstance(code, int) else 0
+
+
+def _defaults(environment: Mapping[str, str]) -> Defaults:
+    configuration = environment.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    folder = environment.get("PACELINE_CONFIG_DIR") or Path(configuration) / "paceline"
+    return Defaults(
+        bootstrap=environment.get("PACELINE_BOOTSTRAP", ""),
+        environment=environment,
+        folder=Path(folder),
+        profile=environment.get("PACELINE_PROFILE") or "default",
+    )
 
 
 def _tell(error: PacelineError, *, as_json: bool) -> int:

@@ -5,10 +5,11 @@ at once.
 """
 
 import math
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -16,7 +17,9 @@ import click
 from paceline.errors import NotFoundError, PacelineError, PeerError, TopicNotFoundError
 
 if TYPE_CHECKING:
+    from paceline.cli.profiles import Profile
     from paceline.net.cluster import Cluster
+    from paceline.net.connect import Credentials
     from paceline.wire.cluster import TopicView
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:7700"
@@ -49,7 +52,13 @@ class FiniteRange(click.FloatRange):
 class Defaults:
     """What `main` found in the environment, for commands as click's context object."""
 
-    bootstrap: str
+    bootstrap: str = ""
+    """Empty: the profile's, or BOOTSTRAP_DEFAULT."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    folder: Path = Path()
+    """Of the file with profiles."""
+    profile: str = "default"
+    """Its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +67,7 @@ class Connect:
 
     bootstrap: str
     timeout_ms: int
+    credentials: "Credentials | None" = None
 
 
 def as_command(found: object) -> click.Command:
@@ -86,15 +96,45 @@ def cluster_options(function: Callable[..., None]) -> Callable[..., None]:
     @click.option("--json", "as_json", is_flag=True, help="JSON lines for programs.")
     @wraps(function)
     def run(*, bootstrap: str, connect_timeout_ms: int, **arguments: Any) -> None:
-        connect = Connect(bootstrap=bootstrap, timeout_ms=connect_timeout_ms)
+        connect = Connect(
+            bootstrap=bootstrap, timeout_ms=connect_timeout_ms, credentials=_credentials(bootstrap)
+        )
         function(connect=connect, **arguments)
 
     return run
 
 
+def defaults() -> Defaults:
+    """Of the running command."""
+    return click.get_current_context().find_object(Defaults) or Defaults()
+
+
 def _default_bootstrap() -> str:
-    defaults = click.get_current_context().find_object(Defaults)
-    return BOOTSTRAP_DEFAULT if defaults is None else defaults.bootstrap
+    found = defaults()
+    if found.bootstrap:
+        return found.bootstrap
+    profile = _profile(found)
+    return BOOTSTRAP_DEFAULT if profile is None else profile.bootstrap
+
+
+def _credentials(bootstrap: str) -> "Credentials | None":
+    """Those of the environment, or of the profile, which are for its own cluster and no other."""
+    from paceline.net.connect import credentials_of
+
+    found = defaults()
+    credentials = credentials_of(found.environment)
+    if credentials is not None:
+        return credentials
+    profile = _profile(found)
+    if profile is None or profile.bootstrap != bootstrap:
+        return None
+    return profile.credentials()
+
+
+def _profile(found: Defaults) -> "Profile | None":
+    from paceline.cli.profiles import read_profiles
+
+    return read_profiles(found.folder).get(found.profile)
 
 
 def run_async(
@@ -124,8 +164,9 @@ def run_async(
 async def open_cluster(connect: Connect) -> "AsyncIterator[Cluster]":
     """The cluster, known and watched. PeerError with what to do when nobody answers in time."""
     from paceline.net.cluster import Cluster
+    from paceline.net.connect import ConnectSettings
 
-    cluster = Cluster(connect.bootstrap)
+    cluster = Cluster(ConnectSettings(connect.bootstrap, connect.credentials))
     try:
         cluster.start()
         try:

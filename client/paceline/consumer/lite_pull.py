@@ -28,6 +28,7 @@ from paceline.filters import ALL, Subscription, subscriptions
 from paceline.message import ReceivedMessage
 from paceline.net.client_base import Client
 from paceline.net.cluster import Cluster
+from paceline.net.connect import Bootstrap
 from paceline.net.group_links import GroupLinks
 from paceline.queues import QueueKey, QueueName, has_queue
 from paceline.types import QueueOffset
@@ -78,7 +79,7 @@ class LitePullConsumer(Client):
 
     def __init__(
         self,
-        bootstrap: str | Sequence[str] | Cluster,
+        bootstrap: Bootstrap | Cluster,
         *,
         group: str,
         topics: Sequence[str | Subscription] = (),

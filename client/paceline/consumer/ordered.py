@@ -28,6 +28,7 @@ from paceline.consumer.settings.ordered import SuspendQueueError as SuspendQueue
 from paceline.consumer.settings.push import BatchListener, Listener, OnGivenUp
 from paceline.filters import ALL, Subscription, subscriptions
 from paceline.net.cluster import Cluster
+from paceline.net.connect import Bootstrap
 from paceline.net.group_links import GroupLinks
 from paceline.queues import QueueKey
 from paceline.wire.names import check_name, check_topic_name
@@ -40,7 +41,7 @@ class OrderedConsumer(ReadingConsumer):
 
     def __init__(
         self,
-        bootstrap: str | Sequence[str] | Cluster,
+        bootstrap: Bootstrap | Cluster,
         *,
         group: str,
         topics: Sequence[str | Subscription],

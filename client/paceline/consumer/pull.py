@@ -6,7 +6,7 @@ involved unless the application commits or reads offsets of one.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ from paceline.errors import (
 from paceline.filters import ALL, Filter
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
+from paceline.net.connect import Bootstrap
 from paceline.net.group_links import GroupLinks
 from paceline.queues import QueueKey, QueueName, queues_of
 from paceline.records.header import BATCH_BYTES_MAX, Kind
@@ -74,7 +75,7 @@ class PullConsumer(ReadingConsumer):
     """Reads assigned queues on one event loop; `async with` or `close`."""
 
     def __init__(
-        self, bootstrap: str | Sequence[str] | Cluster, *, settings: PullSettings | None = None
+        self, bootstrap: Bootstrap | Cluster, *, settings: PullSettings | None = None
     ) -> None:
         """`bootstrap`: "host:port,..." of controllers or brokers, or a `Cluster` to share."""
         self._settings = settings or PullSettings()

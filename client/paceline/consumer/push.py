@@ -32,6 +32,7 @@ from paceline.errors import ConfigError, QueueNotFoundError
 from paceline.filters import ALL, Subscription, subscriptions
 from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
+from paceline.net.connect import Bootstrap
 from paceline.net.group_links import GroupLinks
 from paceline.platform.disk_real import RealDisk
 from paceline.platform.ports import Disk
@@ -47,7 +48,7 @@ class PushConsumer(ReadingConsumer):
 
     def __init__(
         self,
-        bootstrap: str | Sequence[str] | Cluster,
+        bootstrap: Bootstrap | Cluster,
         *,
         group: str,
         topics: Sequence[str | Subscription],

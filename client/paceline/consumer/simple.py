@@ -32,6 +32,7 @@ from paceline.filters import ALL, Subscription, subscriptions
 from paceline.net.backoff import Backoff
 from paceline.net.client_base import Client
 from paceline.net.cluster import Cluster
+from paceline.net.connect import Bootstrap
 from paceline.net.group_links import PASSING, GroupLinks
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.types import GroupName, TopicName
@@ -73,7 +74,7 @@ class SimpleConsumer(Client):
 
     def __init__(
         self,
-        bootstrap: str | Sequence[str] | Cluster,
+        bootstrap: Bootstrap | Cluster,
         *,
         group: str,
         topics: Sequence[str | Subscription] = (),

@@ -19,8 +19,16 @@ from paceline.wire.calls.request import (
     names_in_path,
     query_fields,
 )
+from paceline.wire.rights import ANYBODY, Needs
 
 _REF = "#/components/schemas/{name}"
+_SCHEMES = {
+    "access_key": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "ACCESS_KEY.SECRET_KEY, where users and rights are switched on.",
+    }
+}
 
 
 class Problem(Answer, kw_only=True):
@@ -44,6 +52,8 @@ class Resource(NamedTuple):
     method: str
     path: str
     summary: str
+    needs: Needs
+    """Rights that whoever asks must have; fields are names in braces of the path."""
     parameters: Mapping[str, str] = {}
     """Name -> type."""
     body: str | None = None
@@ -80,7 +90,7 @@ def openapi_document(
             paths.setdefault(route.path, {})[route.method.lower()] = operation
     for other in others:
         paths.setdefault(other.path, {})[other.method.lower()] = _of_resource(other)
-    return {
+    document = {
         "openapi": "3.1.0",
         "info": {
             "title": title,
@@ -89,8 +99,11 @@ def openapi_document(
             "description": description,
         },
         "paths": dict(sorted(paths.items())),
-        "components": {"schemas": schemas},
+        "components": {"schemas": schemas, "securitySchemes": _SCHEMES},
     }
+    # As JSON has it: defaults of types are tuples.
+    as_json: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(document))
+    return as_json
 
 
 def schema_of(name: str) -> dict[str, str]:
@@ -112,6 +125,7 @@ def _of_call(
         "operationId": f"{call.call_name()}_{route.method.lower()}",
         "summary": described.partition("\n\n")[0].partition(". ")[0].replace("\n", " "),
         "description": described,
+        "security": _security(call.needs or ()),
         "parameters": [_parameter(name, "path", schema["properties"][name]) for name in in_path],
         "responses": _responses(answer, status=route.status),
     }
@@ -133,6 +147,7 @@ def _of_resource(other: Resource) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": re.sub(r"\W+", "_", f"{other.method.lower()}{other.path}").strip("_"),
         "summary": other.summary,
+        "security": _security(other.needs),
         "parameters": [
             *(_parameter(name, "path", {"type": "string"}) for name in in_path),
             *(_parameter(name, "query", {"type": of}) for name, of in other.parameters.items()),
@@ -143,6 +158,10 @@ def _of_resource(other: Resource) -> dict[str, Any]:
         schema = other.schema or ({"type": "object"} if other.body == "application/json" else {})
         operation["requestBody"] = _body(other.body, schema)
     return operation
+
+
+def _security(needs: Needs) -> list[dict[str, list[str]]]:
+    return [] if needs == ANYBODY else [{"access_key": []}]
 
 
 def _parameter(name: str, place: str, schema: Any, *, is_required: bool = False) -> dict[str, Any]:

@@ -2,13 +2,13 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 from weakref import WeakSet
 
 from paceline.errors import ShuttingDownError
 from paceline.net.cluster import Cluster
+from paceline.net.connect import Bootstrap
 
 FORKED = (
     "this client was made before its process forked: its connections are the parent's; make one"
@@ -23,7 +23,7 @@ class Client(ABC):
     is_of_parent = False
     """It was made before this process was forked off: nothing can be done with it here."""
 
-    def __init__(self, bootstrap: str | Sequence[str] | Cluster) -> None:
+    def __init__(self, bootstrap: Bootstrap | Cluster) -> None:
         """`bootstrap`: "host:port,..." of controllers or brokers, or a `Cluster` to share."""
         self._owns_cluster = not isinstance(bootstrap, Cluster)
         self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from paceline.errors import ConfigError, DeadlineError, PeerError, TopicNotFoundError
+from paceline.net.connect import Bootstrap, connect_settings
 from paceline.net.http import HttpClient
 from paceline.net.post_connection import PostConnection
 from paceline.net.stream_connection import StreamConnection, UpgradeRefusedError, connect_stream
@@ -24,13 +25,14 @@ CONNECT_TIMEOUT_MS = 3_000
 class Cluster:
     """A client's view of one cluster. Made inside a running event loop; `close` when done.
 
-    `bootstrap` is "host:port" of any controllers or brokers, several separated by commas. Pass the
-    same `Cluster` to several producers and consumers to let them share the watch.
+    `bootstrap` is "host:port" of any controllers or brokers, several separated by commas, or
+    `ConnectSettings` with that and credentials. Pass the same `Cluster` to several producers and
+    consumers to let them share the watch.
     """
 
     def __init__(
         self,
-        bootstrap: str | Sequence[str],
+        bootstrap: Bootstrap,
         *,
         clock: Clock | None = None,
         random: Random | None = None,
@@ -39,12 +41,14 @@ class Cluster:
         """`source_host`: local address that connections start from; empty: the system chooses."""
         self.clock: Clock = clock or SystemClock()
         self.random: Random = random or SystemRandom()
-        self.http = HttpClient(source_host=source_host)
+        settings = connect_settings(bootstrap)
+        self._credentials = settings.credentials
+        self.http = HttpClient(source_host=source_host, credentials=settings.credentials)
         self._source_host = source_host
         self._named: ClusterView | None = None
         self._names: dict[TopicId, TopicName] = {}
         """Of the topics of the view `_named`."""
-        self.watch = ClusterWatch(_addresses(bootstrap), self.http, self.random)
+        self.watch = ClusterWatch(_addresses(settings.bootstrap), self.http, self.random)
 
     @property
     def view(self) -> ClusterView | None:
@@ -89,7 +93,10 @@ class Cluster:
         """
         try:
             connection = await connect_stream(
-                address, timeout_ms=CONNECT_TIMEOUT_MS, source_host=self._source_host
+                address,
+                timeout_ms=CONNECT_TIMEOUT_MS,
+                source_host=self._source_host,
+                credentials=self._credentials,
             )
         except UpgradeRefusedError:
             return PostConnection(address, group, self.http, self.topic_name)

@@ -14,6 +14,7 @@ from paceline.errors import (
     PeerError,
     from_problem,
 )
+from paceline.net.connect import Credentials
 
 BATCH_MEDIA_TYPE = "application/vnd.paceline.batch"
 
@@ -21,8 +22,9 @@ BATCH_MEDIA_TYPE = "application/vnd.paceline.batch"
 class HttpClient:
     """Owner of an aiohttp session; `close` ends it. Addresses are "host:port"."""
 
-    def __init__(self, *, source_host: str = "") -> None:
+    def __init__(self, *, source_host: str = "", credentials: Credentials | None = None) -> None:
         """`source_host`: where connections start from; empty: the system chooses."""
+        self._credentials = credentials
         self._source = (source_host, 0) if source_host else None
         self._session: aiohttp.ClientSession | None = None
 
@@ -91,6 +93,8 @@ class HttpClient:
         headers: Mapping[str, str],
         timeout_ms: int,
     ) -> tuple[str, bytes]:
+        if self._credentials is not None:
+            headers = {**headers, "Authorization": self._credentials.authorization(address)}
         if self._session is None:
             # No total timeout of aiohttp's own: ours below covers the whole exchange.
             self._session = aiohttp.ClientSession(

@@ -12,6 +12,7 @@ from paceline.errors import DeadlineError, PacelineError
 from paceline.net.backoff import Backoff
 from paceline.net.cluster import BrokerConnection, Cluster, Wakeup
 from paceline.net.introduction import Introducer, Who
+from paceline.net.refusals import Refusals
 from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.queues import master_address, reading_address
 from paceline.types import GroupName
@@ -49,6 +50,7 @@ class MasterLink:
         self.epoch_seen = 0
         self.connection: BrokerConnection | None = None
         self.has_failed = False
+        self._refusals = Refusals()
         """Since the last `on_up`, the connection was lost or an attempt to make one failed."""
         self._cluster = cluster
         self.on_up = on_up
@@ -98,7 +100,8 @@ class MasterLink:
         return True
 
     async def wait_up(self, *, timeout_ms: float) -> BrokerConnection:
-        """The open connection to the master. DeadlineError when there is none in time."""
+        """The open connection to the master. DeadlineError when there is none in time, or why it
+        lets nobody in: UnauthenticatedError, ConfigError."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while self.connection is None:
@@ -110,6 +113,8 @@ class MasterLink:
                         self._waiters.discard(waiter)
                 return self.connection
         except TimeoutError:
+            if self._refusals.last is not None:
+                raise self._refusals.last from None
             raise DeadlineError(
                 f"no master of broker group {self.group} was reachable within {timeout_ms:.0f} ms"
             ) from None
@@ -141,6 +146,7 @@ class MasterLink:
                 connection = await self._connect(address)
             except PacelineError as error:
                 log.debug("connect_failed", extra={"address": address, "error": error.message})
+                self._refusals.heard(error)
                 self.has_failed = True
                 self._cluster.watch.doubt()
                 await self._wakeup.wait(backoff.next_ms())
@@ -181,6 +187,7 @@ class MasterLink:
     def _up(self, connection: BrokerConnection) -> None:
         self.connection = connection
         self.has_failed = False
+        self._refusals.passed()
         connection.on_closed = lambda: self._on_closed(connection)
         if not connection.is_open:
             self._on_closed(connection)

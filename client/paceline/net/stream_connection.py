@@ -9,6 +9,7 @@ never joined or copied.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import orjson
@@ -18,8 +19,10 @@ from paceline.errors import (
     OutcomeUnknownError,
     PacelineError,
     PeerError,
+    UnauthenticatedError,
     from_problem,
 )
+from paceline.net.connect import Credentials
 from paceline.platform.address import parse_address
 from paceline.platform.ports import Buffer
 from paceline.wire.calls.request import AnswerT, Reply, Request, read_reply
@@ -86,8 +89,10 @@ class StreamConnection(asyncio.BufferedProtocol):
     in_flight_per_queue_max = 2
     """One connection keeps the order of its frames, and two batches hide the round trip."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, authorization: str = "") -> None:
+        """`authorization`: the header that shows who connects, if somebody does."""
         self.address = address
+        self._authorization = authorization
         self.cluster_id = ""
         self.group = ""
         self.replica_id = 0
@@ -268,7 +273,9 @@ class StreamConnection(asyncio.BufferedProtocol):
             "GET /v1/stream HTTP/1.1\r\n"
             f"Host: {self.address}\r\n"
             "Connection: Upgrade\r\n"
-            f"Upgrade: {UPGRADE_TOKEN}\r\n\r\n"
+            f"Upgrade: {UPGRADE_TOKEN}\r\n"
+            + (f"Authorization: {self._authorization}\r\n" if self._authorization else "")
+            + "\r\n"
         )
         self._transport.write(request.encode())
 
@@ -324,8 +331,8 @@ class StreamConnection(asyncio.BufferedProtocol):
             return 0
         status_line = received[: received.find(b"\r\n")].decode("latin-1")
         if status_line.split(" ")[1:2] != ["101"]:
-            error = UpgradeRefusedError(f"{self.address} serves no streams: {status_line}")
-            self._ready.set_exception(error)
+            body = received[end + 4 :]
+            self._ready.set_exception(_upgrade_error(self.address, status_line, body))
             self.close()
             return 0
         self._is_switched = True
@@ -446,21 +453,40 @@ def parse_follow_answer(body: memoryview) -> tuple[int, FetchAnswer]:
     return seen, parse_fetch_answer(body[FOLLOW_ANSWER.size :])
 
 
+def _upgrade_error(address: str, status_line: str, body: bytes) -> PacelineError:
+    """Why there is no stream: the node says so, or it serves none."""
+    if status_line.split(" ")[1:2] in (["401"], ["403"]):
+        with suppress(orjson.JSONDecodeError):
+            problem = orjson.loads(body)
+            if isinstance(problem, dict) and "code" in problem:
+                return from_problem(problem)
+        return UnauthenticatedError(f"{address} refuses this client: {status_line}")
+    return UpgradeRefusedError(f"{address} serves no streams: {status_line}")
+
+
 async def connect_stream(
-    address: str, *, timeout_ms: int, source_host: str = ""
+    address: str,
+    *,
+    timeout_ms: int,
+    source_host: str = "",
+    credentials: Credentials | None = None,
 ) -> StreamConnection:
-    """Connect, upgrade, wait for HELLO. Raises UpgradeRefusedError, PeerError, DeadlineError.
+    """Connect, upgrade, wait for HELLO.
+
+    UpgradeRefusedError, PeerError, DeadlineError; UnauthenticatedError, ForbiddenError: these
+    credentials open none; ConfigError: they would be sent in plain text.
 
     `source_host`: where the connection starts from; empty: the system chooses.
     """
     host, port = parse_address(address)
     source = (source_host, 0) if source_host else None
+    authorization = "" if credentials is None else credentials.authorization(address)
     loop = asyncio.get_running_loop()
     connection: StreamConnection | None = None
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             _, connection = await loop.create_connection(
-                lambda: StreamConnection(address), host, port, local_addr=source
+                lambda: StreamConnection(address, authorization), host, port, local_addr=source
             )
             await connection.wait_ready()
             return connection

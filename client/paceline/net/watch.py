@@ -10,7 +10,15 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from paceline.errors import BadRequestError, DeadlineError, NotFoundError, PacelineError, PeerError
+from paceline.errors import (
+    BadRequestError,
+    ConfigError,
+    DeadlineError,
+    NotFoundError,
+    PacelineError,
+    PeerError,
+    UnauthenticatedError,
+)
 from paceline.net.backoff import Backoff
 from paceline.net.http import HttpClient
 from paceline.platform.ports import Random
@@ -26,6 +34,7 @@ _POLL_SLACK_MS = 2_000
 _FIRST_TIMEOUT_MS = 2_000
 _DOUBT_MS = 1_000
 """A poll under way for longer is given up as soon as somebody doubts the view."""
+_REFUSED_MS = 500
 _BROKER_POLL_MS = 500
 """Only while no controller answers; then nobody can be elected, so news are rare."""
 
@@ -45,6 +54,9 @@ class ClusterWatch:
         self._changed: asyncio.Future[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._last_error: PacelineError | None = None
+        self._refusal: PacelineError | None = None
+        """No node lets this client in, so no view will come."""
+        self._refused_since: float | None = None
         self._polled: dict[int, str] = {}  # watcher -> the node it asks
         self._polls: dict[int, tuple[float, asyncio.Timeout]] = {}
         """Watcher -> its poll under way: since when, and how to end it."""
@@ -94,10 +106,13 @@ class ClusterWatch:
     async def wait_for(
         self, condition: Callable[[ClusterView], bool], *, timeout_ms: int
     ) -> ClusterView:
-        """The first view that meets the condition. DeadlineError says what the last poll said."""
+        """The first view that meets the condition. DeadlineError says what the last poll said;
+        UnauthenticatedError: no node lets this client in."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while self._view is None or not condition(self._view):
+                    if self._refusal is not None and self._view is None:
+                        raise self._refusal
                     if self._changed is None:
                         self._changed = asyncio.get_running_loop().create_future()
                     await asyncio.shield(self._changed)
@@ -127,14 +142,26 @@ class ClusterWatch:
             if view.version <= present.version:
                 return False
         self._view = view
-        changed, self._changed = self._changed, None
-        if changed is not None and not changed.done():
-            changed.set_result(None)
+        self._wake()
         for listener in tuple(self._listeners.values()):
             listener(view)
         return True
 
     # -- inside -----------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, None
+        if changed is not None and not changed.done():
+            changed.set_result(None)
+
+    def _refused(self, error: PacelineError) -> None:
+        """A node does not let this client in. One that was asked a moment after a key was made may
+        not know it yet."""
+        now = asyncio.get_running_loop().time()
+        since = self._refused_since = self._refused_since or now
+        if now - since >= _REFUSED_MS / 1000:
+            self._refusal = error
+            self._wake()
 
     async def _watch(self, number: int) -> None:
         """One watcher: stays with a node that answers, else goes on to the next in turn."""
@@ -153,12 +180,14 @@ class ClusterWatch:
                 await self._poll_until_doubt(number, address)
             except PacelineError as error:
                 self._last_error = error
+                if isinstance(error, UnauthenticatedError | ConfigError):
+                    self._refused(error)
                 failures += 1
                 log.debug("watch_failed", extra={"address": address, "error": error.message})
                 if failures >= len(addresses):
                     await pause(backoff.next_ms())
             else:
-                self._last_error = None
+                self._last_error = self._refusal = self._refused_since = None
                 failures = 0
                 backoff.reset()
 

@@ -13,7 +13,7 @@ order per topic.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from paceline.errors import (
@@ -27,6 +27,7 @@ from paceline.errors import (
 from paceline.message import Message, ReceivedMessage
 from paceline.net.client_base import FORKED, Client
 from paceline.net.cluster import Cluster
+from paceline.net.connect import Bootstrap
 from paceline.net.group_links import GroupLinks
 from paceline.producer.batch import MESSAGE_OVERHEAD_BYTES, Batch, chunks_of
 from paceline.producer.dispatcher import Dispatcher
@@ -60,7 +61,7 @@ class Producer(Client):
     _kind = Kind.NORMAL
 
     def __init__(
-        self, bootstrap: str | Sequence[str] | Cluster, *, settings: ProducerSettings | None = None
+        self, bootstrap: Bootstrap | Cluster, *, settings: ProducerSettings | None = None
     ) -> None:
         """`bootstrap`: "host:port,..." of controllers or brokers, or a `Cluster` to share."""
         self._settings = settings or ProducerSettings()

@@ -9,7 +9,7 @@ import asyncio
 import binascii
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
@@ -23,6 +23,7 @@ from paceline.errors import (
 from paceline.message import Message
 from paceline.net.client_base import Client
 from paceline.net.cluster import Cluster
+from paceline.net.connect import Bootstrap
 from paceline.net.group_links import GroupLinks
 from paceline.net.introduction import introduction
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
@@ -143,7 +144,7 @@ class TransactionProducer(Client):
 
     def __init__(
         self,
-        bootstrap: str | Sequence[str] | Cluster,
+        bootstrap: Bootstrap | Cluster,
         *,
         group: str,
         execute: Decide | None = None,

@@ -12,6 +12,7 @@ answered 429 at once, and the rest of it passed over.
 
 import asyncio
 import contextlib
+import hashlib
 from http import HTTPStatus
 
 import orjson
@@ -24,6 +25,7 @@ from paceline.errors import (
     OverloadedError,
     PacelineError,
     TooLargeError,
+    UnauthenticatedError,
     UnsupportedMediaTypeError,
     to_problem,
 )
@@ -50,6 +52,8 @@ READ_AHEAD_BYTES = 2 * READ_BYTES + 256 * 1024
 """What a connection has at most of its next requests: that, and one read of uvloop."""
 
 
+BODY_DIGEST = web.RequestKey("body_digest", str)
+"""SHA-256 of the body that a request must have: its sender has proven that one."""
 OWN_HOSTS = web.AppKey("own_hosts", frozenset)
 """Of an application: what `own_hosts` says of its node; `check_request` reads it."""
 
@@ -98,7 +102,9 @@ async def receive_body(request: web.Request, *, content_type: str, limit: int) -
                     raise _too_large(limit)
                 chunks.append(chunk)
                 silence.reschedule(min(ends_at, loop.time() + BODY_SILENCE_S))
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        _check_digest(request, body)
+        return body
     except TimeoutError:
         raise DeadlineError(
             f"the body took over {BODY_TIMEOUT_S:.0f} s, or nothing of it came for"
@@ -106,6 +112,13 @@ async def receive_body(request: web.Request, *, content_type: str, limit: int) -
         ) from None
     finally:
         chunks.clear()  # a refusal has this frame in its traceback, until cycles are collected
+
+
+def _check_digest(request: web.Request, body: bytes) -> None:
+    """UnauthenticatedError for another body than the one that a node has proven."""
+    digest = request.get(BODY_DIGEST)
+    if digest is not None and digest != hashlib.sha256(body).hexdigest():
+        raise UnauthenticatedError("the body is not the one that the node has proven")
 
 
 def _too_large(limit: int) -> TooLargeError:

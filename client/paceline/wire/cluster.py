@@ -5,8 +5,8 @@ larger version of the same cluster id (R38). Controllers push it over sessions, 
 it, brokers repeat it under `/v1/routes`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paceline.errors import BadRequestError
@@ -194,6 +194,18 @@ class ClusterView:
     topic_id_max: int = 0
     """No topic was ever given a higher id; 0 in views of before. Up to it, one that is not here is
     deleted (R35)."""
+
+    def limited(
+        self, *, sees_topic: Callable[[str], bool], sees_group: Callable[[str], bool]
+    ) -> "ClusterView":
+        """With these topics and consumer groups and no others."""
+        return replace(
+            self,
+            topics={name: topic for name, topic in self.topics.items() if sees_topic(name)},
+            consumer_groups={
+                name: group for name, group in self.consumer_groups.items() if sees_group(name)
+            },
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {

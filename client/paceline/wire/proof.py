@@ -11,6 +11,12 @@ from dataclasses import dataclass
 
 NONCE_BYTES = 16
 PROOF_BYTES = 32
+NODE_HEADER = "Paceline-Node"
+"""Of an HTTP request that a node has proven: its id, a nonce and the proof."""
+SOURCE_HEADER = "Paceline-Source"
+"""The address that it came from, if the node only relays it."""
+DIGEST_HEADER = "Paceline-Body-Digest"
+"""SHA-256 of its body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,7 @@ from paceline.wire.session_commands import (
     read_command,
 )
 from paceline.wire.topic_commands import EnsureConsumerGroup, EnsureTopic
+from paceline.wire.users import Security
 
 __all__ = [  # the requests, under the names their users import
     "AlterSyncStateSet",
@@ -175,6 +176,13 @@ class View(Message, frozen=True, kw_only=True):
     """As `ClusterView.to_json` gives it: made once for all sessions."""
 
 
+class SecurityView(Message, frozen=True, kw_only=True):
+    """Users and rights: pushed when the session begins, before the view, and on every change. Not
+    sent as long as nobody has ever set anything."""
+
+    security: Security
+
+
 class Request(Message, frozen=True, kw_only=True):
     """A command; the answer has the same `id` (unique per connection)."""
 
@@ -224,7 +232,16 @@ class Heartbeat(Message, frozen=True, kw_only=True):
 
 
 FromController: TypeAlias = (
-    Challenge | Welcome | Refused | Leadership | ReportWanted | Time | TransferOrder | View | Answer
+    Challenge
+    | Welcome
+    | Refused
+    | Leadership
+    | ReportWanted
+    | Time
+    | TransferOrder
+    | View
+    | SecurityView
+    | Answer
 )
 FromBroker: TypeAlias = Hello | Request | Heartbeat | HandOverRefused
 

@@ -11,16 +11,24 @@ import aiohttp
 import orjson
 
 from paceline.errors import CommandRefusedError, NotYetAvailableError, from_problem
+from paceline.security.node_proof import NodeProofs
 from paceline_controller.state.model import Group, Topic
 
 log = logging.getLogger("paceline.controller")
 
 TIMEOUT_S = 3.0
 ANSWER_BYTES_MAX = 64 * 1024
+_PATH = "/v1/call"
 
 
 async def check_drained(
-    topic: Topic, group: Group, *, queues: int, version: int, source_host: str
+    topic: Topic,
+    group: Group,
+    *,
+    queues: int,
+    version: int,
+    source_host: str,
+    proofs: NodeProofs,
 ) -> None:
     """Raise unless every message in the queues from `queues` on, of that group, was consumed.
 
@@ -39,7 +47,7 @@ async def check_drained(
         "from_queue": queues,
         "version": version,
     }
-    status, answer = await _ask(view.client_address, document, source_host)
+    status, answer = await _ask(view.client_address, document, source_host, proofs)
     if status != 200:
         problem = from_problem(answer)
         if isinstance(problem, CommandRefusedError):
@@ -70,22 +78,23 @@ async def check_drained(
 
 
 async def _ask(
-    address: str, document: dict[str, Any], source_host: str
+    address: str, document: dict[str, Any], source_host: str, proofs: NodeProofs
 ) -> tuple[int, dict[str, Any]]:
     source = (source_host, 0) if source_host else None
+    body = orjson.dumps(document)
     connector = aiohttp.TCPConnector(local_addr=source, force_close=True)
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
     try:
         async with (
             aiohttp.ClientSession(connector=connector, timeout=timeout) as http,
             http.post(
-                f"http://{address}/v1/call",
-                data=orjson.dumps(document),
-                headers={"Content-Type": "application/json"},
+                f"http://{address}{_PATH}",
+                data=body,
+                headers={"Content-Type": "application/json", **proofs.headers("POST", _PATH, body)},
             ) as response,
         ):
-            body = await response.content.read(ANSWER_BYTES_MAX)
-            return response.status, dict(orjson.loads(body))
+            content = await response.content.read(ANSWER_BYTES_MAX)
+            return response.status, dict(orjson.loads(content))
     except (TimeoutError, aiohttp.ClientError, OSError, ValueError, TypeError) as error:
         log.info("unread_unknown", extra={"broker": address, "why": repr(error)})
         return 0, {"detail": f"{address} did not answer"}

@@ -64,6 +64,7 @@ class SessionServer:
         heartbeat_timeout_ms: int,
         leader_address: Callable[[], str | None],
         view_text: Callable[[], str],
+        security_text: Callable[[], str],
         clock: Clock,
     ) -> None:
         self._machine = machine
@@ -78,6 +79,7 @@ class SessionServer:
         self._timeout_ms = heartbeat_timeout_ms
         self._leader_address = leader_address
         self._view_text = view_text
+        self._security_text = security_text
         self._clock = clock
         self.is_closing = False
 
@@ -100,6 +102,7 @@ class SessionServer:
         try:
             # In one turn with the admission: no view and no change of leader is missed.
             session.send(wire.encode(self._leadership()))
+            session.send_security(self._security_text())
             if self._machine.cluster_id:
                 session.send_view(self._view_text())
             await self._read(session, socket)

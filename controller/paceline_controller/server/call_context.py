@@ -5,8 +5,11 @@ from typing import Any, Protocol, TypeAlias
 
 from paceline.errors import NotLeaderError
 from paceline.platform.ports import Clock
+from paceline.security.access import Access
+from paceline.security.node_proof import NodeProofs
 from paceline.types import GroupName, ReplicaId
 from paceline.wire.calls.request import Request
+from paceline.wire.cluster import ClusterView
 from paceline.wire.controller_calls.base import Read
 from paceline.wire.once import Once
 from paceline_controller.config import ControllerConfig
@@ -37,12 +40,16 @@ class Node(Protocol):
     sessions: SessionServer
     hub: Hub
     relay: Relay
+    access: Access
+    proofs: NodeProofs
 
     @property
     def config(self) -> ControllerConfig: ...
 
     @property
     def metrics(self) -> ControllerMetrics: ...
+
+    def view(self) -> ClusterView: ...
 
     def view_json(self) -> dict[str, Any]: ...
 

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from paceline.errors import NotYetAvailableError
 from paceline.http_api.calls import call_routes, check_parameters
+from paceline.http_api.rights import ASKER, rights_middleware
 from paceline.platform.address import parse_address
 from paceline.platform.ports import Clock
 from paceline.server.http_guard import OWN_HOSTS, next_turn
@@ -27,10 +28,12 @@ from paceline_controller.server.group_calls import GroupCalls
 from paceline_controller.server.http_answers import JSON_BYTES_MAX, json_answer, json_body
 from paceline_controller.server.http_errors import problem_middleware, query_flag, query_integer
 from paceline_controller.server.http_once import once_of
-from paceline_controller.server.openapi import controller_openapi
+from paceline_controller.server.openapi import OTHERS, controller_openapi
 from paceline_controller.server.quorum_calls import QuorumCalls
 from paceline_controller.server.recovery_calls import RecoveryCalls
+from paceline_controller.server.security_calls import SecurityCalls
 from paceline_controller.server.topic_calls import TopicCalls
+from paceline_controller.server.visible import VisibleViews, visible_answer, whoami
 
 WATCH_MS_MAX = 60_000
 WATCHES_MAX = 10_000
@@ -52,9 +55,18 @@ class ControllerHttp:
             **RecoveryCalls(context).handlers(),
             **TopicCalls(context).handlers(),
             **ConsumerGroupCalls(context).handlers(),
+            **SecurityCalls(context).handlers(),
         }
+        self._views = VisibleViews(node)
         self.app = web.Application(
-            middlewares=[problem_middleware, node.relay.middleware], client_max_size=JSON_BYTES_MAX
+            middlewares=[
+                problem_middleware,
+                rights_middleware(
+                    node.access, proofs=node.proofs, calls=CALLS.values(), others=OTHERS
+                ),
+                node.relay.middleware,
+            ],
+            client_max_size=JSON_BYTES_MAX,
         )
         config = node.config
         self.app[OWN_HOSTS] = own_hosts(
@@ -70,6 +82,7 @@ class ControllerHttp:
                 web.get(wire.PATH, node.sessions.serve),
                 web.get("/v1/routes", self._routes),
                 web.get("/v1/watch", self._watch),
+                web.get("/v1/whoami", self._whoami),
                 web.get("/v1/openapi.json", self._openapi),
                 web.get("/metrics", self._metrics),
                 web.get("/healthz", self._health),
@@ -81,7 +94,9 @@ class ControllerHttp:
         self, request: web.Request, type_: type[Request[Any]], document: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         call, once = read_request(type_, document), once_of(request)
-        return await self._handlers[type_](call, once)
+        asker = request[ASKER]
+        asker.check_request(call)
+        return visible_answer(call, await self._handlers[type_](call, once), asker)
 
     @property
     def watches_count(self) -> int:
@@ -100,7 +115,7 @@ class ControllerHttp:
         if query_flag(request, "linearizable"):
             await self.context.read_barrier()
         self._ensure_founded()
-        return web.Response(body=self.node.view_body(), content_type="application/json")
+        return self._view_answer(request)
 
     async def _watch(self, request: web.Request) -> web.Response:
         """The view once its version is above `from`, or after `wait_ms` as it is."""
@@ -118,6 +133,10 @@ class ControllerHttp:
         self._ensure_founded()
         return web.Response(body=node.view_body(), content_type="application/json")
 
+    def _view_answer(self, request: web.Request) -> web.Response:
+        body = self._views.body(request[ASKER])
+        return web.Response(body=body, content_type="application/json")
+
     async def _wait_for_news(self, at_most_ms: int) -> None:
         news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._watches.add(news)
@@ -131,6 +150,10 @@ class ControllerHttp:
     async def _metrics(self, request: web.Request) -> web.Response:
         body, content_type = self.node.metrics.metrics.exposition()
         return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def _whoami(self, request: web.Request) -> web.Response:
+        check_parameters(request)
+        return json_answer(whoami(request[ASKER]))
 
     async def _openapi(self, request: web.Request) -> web.Response:
         return json_answer(controller_openapi())

@@ -15,6 +15,7 @@ from paceline.errors import (
     PacelineError,
     TopicExistsError,
     TopicNotFoundError,
+    UserNotFoundError,
 )
 from paceline.server.http_guard import receive_body
 from paceline.wire.http import parse_json_object
@@ -28,6 +29,8 @@ _REFUSALS: dict[str, type[PacelineError]] = {
     "GROUP_UNKNOWN": GroupNotFoundError,
     "CONSUMER_GROUP_UNKNOWN": GroupNotFoundError,
     "GROUP_EXISTS": GroupExistsError,
+    "USER_UNKNOWN": UserNotFoundError,
+    "BAD_USER": BadRequestError,
     "SYSTEM_TOPIC": ForbiddenError,
     "SYSTEM_GROUP": ForbiddenError,
     "BAD_COMMAND": BadRequestError,

@@ -6,25 +6,31 @@ from typing import Any
 from paceline.http_api.openapi import Resource, openapi_document
 from paceline.wire import session
 from paceline.wire.controller_calls.table import CALLS
+from paceline.wire.rights import ANYBODY, KNOWN_USER, SEE_CLUSTER
 
-_OTHERS = (
-    Resource("GET", session.PATH, "Upgrade to a broker's session (docs/protocol/controller.md)."),
+OTHERS = (
+    Resource(
+        "GET", session.PATH, "Upgrade to a broker's session (docs/protocol/controller.md).", ANYBODY
+    ),
     Resource(
         "GET",
         "/v1/routes",
         "The cluster view as it is.",
+        KNOWN_USER,
         parameters={"linearizable": "boolean"},
     ),
     Resource(
         "GET",
         "/v1/watch",
         "The cluster view once it is newer than `from`, or after `wait_ms` as it is.",
+        KNOWN_USER,
         parameters={"from": "integer", "wait_ms": "integer"},
     ),
-    Resource("GET", "/v1/openapi.json", "This document."),
-    Resource("GET", "/metrics", "Metrics for Prometheus.", answer="text/plain"),
-    Resource("GET", "/healthz", "Whether the process works."),
-    Resource("GET", "/readyz", "Whether it knows a leader and the cluster."),
+    Resource("GET", "/v1/whoami", "Who asks, and the policy that counts.", KNOWN_USER),
+    Resource("GET", "/v1/openapi.json", "This document.", ANYBODY),
+    Resource("GET", "/metrics", "Metrics for Prometheus.", SEE_CLUSTER, answer="text/plain"),
+    Resource("GET", "/healthz", "Whether the process works.", ANYBODY),
+    Resource("GET", "/readyz", "Whether it knows a leader and the cluster.", ANYBODY),
 )
 
 
@@ -35,5 +41,5 @@ def controller_openapi() -> dict[str, Any]:
         title="paceline controller",
         description="The replicated state of a cluster: broker groups, topics, consumer groups.",
         calls=CALLS,
-        others=_OTHERS,
+        others=OTHERS,
     )

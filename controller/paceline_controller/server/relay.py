@@ -10,8 +10,10 @@ from collections.abc import Awaitable, Callable
 
 import aiohttp
 from aiohttp import web
+from yarl import URL
 
 from paceline.errors import NotLeaderError, OutcomeUnknownError, OverloadedError, PeerError
+from paceline.security.node_proof import NodeProofs
 from paceline.wire.controller_calls.base import Read
 from paceline.wire.controller_calls.table import CALLS
 from paceline.wire.once import SEQUENCE_HEADER, SESSION_HEADER
@@ -21,7 +23,7 @@ log = logging.getLogger("paceline.controller")
 
 RELAYED = "Paceline-Relayed"
 """Header of a relayed request: the id of the controller that was asked."""
-PASSED_ON = ("Content-Type", SESSION_HEADER, SEQUENCE_HEADER)
+PASSED_ON = ("Content-Type", "Authorization", SESSION_HEADER, SEQUENCE_HEADER)
 HANDED_BACK = ("Content-Type", "Retry-After")
 METHODS = frozenset({"POST", "PUT", "DELETE"})
 READS = frozenset(
@@ -48,11 +50,13 @@ class Relay:
         controller_id: str,
         timeout_ms: int,
         source_host: str,
+        proofs: NodeProofs,
     ) -> None:
         """`leader`: client address of another controller that leads; None: there is none."""
         self._leader = leader
         self._is_leading = is_leading
         self._controller_id = controller_id
+        self._proofs = proofs
         self._timeout_s = timeout_ms / 1000
         self._source = (source_host, 0) if source_host else None
         self._http: aiohttp.ClientSession | None = None
@@ -94,7 +98,14 @@ class Relay:
         body = await request.read()
         headers = {key: request.headers[key] for key in PASSED_ON if key in request.headers}
         headers[RELAYED] = self._controller_id
-        url = f"http://{leader}{request.raw_path}"
+        headers |= self._proofs.headers(
+            request.method,
+            request.raw_path,
+            body,
+            source=request.remote or "",
+            authorization=headers.get("Authorization", ""),
+        )
+        url = URL(f"http://{leader}{request.raw_path}", encoded=True)  # as the proof says
         what = f"{request.method} {request.path}"
         try:
             async with self._http.request(

@@ -140,6 +140,7 @@ class TopicCalls:
                     queues=queues,
                     version=node.machine.version,
                     source_host=node.config.source_host,
+                    proofs=node.proofs,
                 )
                 is_checked = True
         return structs.replace(command, alterations=alterations) if is_checked else command

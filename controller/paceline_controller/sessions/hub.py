@@ -45,6 +45,7 @@ class BrokerSession:
         """Sessions it used last: kept from expiring while it is connected."""
         self.time_told_ms: int | None = None
         """Running time when it was last told our wall clock."""
+        self._security = ""
         self._view = ""
         self._outbox: deque[str] = deque()
         self._wake = asyncio.Event()
@@ -64,6 +65,11 @@ class BrokerSession:
         self._view = text
         self._wake.set()
 
+    def send_security(self, text: str) -> None:
+        """Queue users and rights in place of those that still wait."""
+        self._security = text
+        self._wake.set()
+
     def abort(self) -> None:
         """Drop the connection now; its reader sees the end."""
         self._writer.cancel()
@@ -80,7 +86,11 @@ class BrokerSession:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                # The view first: an answer may only be understood with the state it led to.
+                # Rights first: who has a view serves clients. Then the view: an answer may only be
+                # understood with the state it led to.
+                security, self._security = self._security, ""
+                if security:
+                    await self._send_now(security)
                 view, self._view = self._view, ""
                 if view:
                     await self._send_now(view)
@@ -117,6 +127,10 @@ class Hub:
     def push_view(self, text: str) -> None:
         for session in self.sessions.values():
             session.send_view(text)
+
+    def push_security(self, text: str) -> None:
+        for session in self.sessions.values():
+            session.send_security(text)
 
     def push_leadership(self, leadership: Leadership) -> None:
         text = encode(leadership)

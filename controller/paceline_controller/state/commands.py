@@ -51,6 +51,14 @@ from paceline_controller.state.operator_commands import (
     SetControllers,
     SetWritePermission,
 )
+from paceline_controller.state.security_commands import (
+    DeleteAccessKey,
+    DeleteUser,
+    PutAccessKey,
+    PutPolicy,
+    PutUser,
+    SetSecurityMode,
+)
 from paceline_controller.state.topic_commands import (
     AlterConsumerGroup,
     AlterTopic,
@@ -215,6 +223,12 @@ AnyCommand: TypeAlias = (
     | RecoverGroup
     | ForgetStore
     | SetControllers
+    | PutUser
+    | DeleteUser
+    | PutAccessKey
+    | DeleteAccessKey
+    | PutPolicy
+    | SetSecurityMode
     | Tick
 )
 _KINDS: dict[str, type[Command]] = {command.kind_name(): command for command in AnyCommand.__args__}

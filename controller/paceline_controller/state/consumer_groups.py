@@ -3,6 +3,8 @@
 A group that is made again gets topics of other ids (R35).
 """
 
+from typing import TypeAlias, assert_never
+
 from paceline.types import ConsumerGroupName, TopicName
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView, with_changes
 from paceline.wire.names import DELAY_GROUP, dlq_topic, retry_topic
@@ -16,13 +18,30 @@ from paceline_controller.state.topic_commands import (
     PutConsumerGroup,
 )
 
+AnyConsumerGroupCommand: TypeAlias = (
+    PutConsumerGroup | AlterConsumerGroup | EnsureConsumerGroup | DeleteConsumerGroup
+)
 CONSUMER_GROUPS_MAX = 2_500
 """Bounds the view; each has two topics."""
 MADE_BY_USE_MAX = 2_000
 """Whoever reaches a broker can have groups made; the rest is left to operators."""
 
 
-def put(state: State, command: PutConsumerGroup, outcome: Outcome) -> None:
+def apply(state: State, command: AnyConsumerGroupCommand, outcome: Outcome) -> None:
+    match command:
+        case PutConsumerGroup():
+            _replace(state, command, outcome)
+        case AlterConsumerGroup():
+            _alter(state, command, outcome)
+        case EnsureConsumerGroup():
+            ensure(state, command, outcome)
+        case DeleteConsumerGroup():
+            _delete(state, command, outcome)
+        case _:
+            assert_never(command)
+
+
+def _replace(state: State, command: PutConsumerGroup, outcome: Outcome) -> None:
     present = state.consumer_groups.get(command.group)
     if command.is_new and present is not None:
         raise RefusedError("GROUP_EXISTS", f"consumer group {command.group} exists")
@@ -33,7 +52,7 @@ def put(state: State, command: PutConsumerGroup, outcome: Outcome) -> None:
     outcome.result["group"] = state.consumer_groups[command.group].to_json()
 
 
-def alter(state: State, command: AlterConsumerGroup, outcome: Outcome) -> None:
+def _alter(state: State, command: AlterConsumerGroup, outcome: Outcome) -> None:
     """Merged here, in the order of the log: who changes other settings undoes nothing."""
     present = state.consumer_groups.get(command.group)
     if present is None:
@@ -58,7 +77,7 @@ def ensure(state: State, command: EnsureConsumerGroup, outcome: Outcome) -> None
     outcome.result["group"] = state.consumer_groups[command.group].to_json()
 
 
-def delete(state: State, command: DeleteConsumerGroup, outcome: Outcome) -> None:
+def _delete(state: State, command: DeleteConsumerGroup, outcome: Outcome) -> None:
     if command.group not in state.consumer_groups:
         raise _unknown(command.group)
     del state.consumer_groups[command.group]

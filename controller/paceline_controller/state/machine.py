@@ -14,6 +14,7 @@ from paceline.errors import BadRequestError
 from paceline.types import ConsumerGroupName, GroupName, TopicName
 from paceline.wire.cluster import ClusterView, GroupSettings
 from paceline.wire.consumer_groups import ConsumerGroupView
+from paceline.wire.users import Security
 from paceline_controller.state import (
     acting,
     cleaning,
@@ -21,6 +22,7 @@ from paceline_controller.state import (
     mastership,
     recovery,
     replicas,
+    security,
     static_topics,
     topics,
 )
@@ -61,6 +63,7 @@ from paceline_controller.state.commands import (
 )
 from paceline_controller.state.model import Group, Session, State, Topic
 from paceline_controller.state.outcome import Outcome, RefusedError
+from paceline_controller.state.security_commands import SecurityCommand
 
 SESSION_MS = 600_000
 """A session unused for this long (replicated time) expires. Far above any outage that a broker
@@ -117,6 +120,11 @@ class Machine:
     def consumer_groups(self) -> Mapping[ConsumerGroupName, ConsumerGroupView]:
         """For reading only."""
         return self._state.consumer_groups
+
+    @property
+    def security(self) -> Security:
+        """Users and rights."""
+        return self._state.security
 
     @property
     def controllers_generation(self) -> int:
@@ -235,14 +243,15 @@ class Machine:
                 topics.alter(state, command, outcome)
             case DeleteTopic():
                 topics.delete(state, command, outcome)
-            case PutConsumerGroup():
-                consumer_groups.put(state, command, outcome)
-            case AlterConsumerGroup():
-                consumer_groups.alter(state, command, outcome)
-            case EnsureConsumerGroup():
-                consumer_groups.ensure(state, command, outcome)
-            case DeleteConsumerGroup():
-                consumer_groups.delete(state, command, outcome)
+            case (
+                PutConsumerGroup()
+                | AlterConsumerGroup()
+                | EnsureConsumerGroup()
+                | DeleteConsumerGroup()
+            ):
+                consumer_groups.apply(state, command, outcome)
+            case SecurityCommand():
+                security.apply(state, command, outcome)
             case SetControllers():
                 self._set_controllers(command, outcome)
             case Tick():

@@ -28,6 +28,7 @@ from paceline.wire.fields import Fields
 from paceline.wire.session_commands import ELECTION_PRIORITY_MAX, PresentStore
 from paceline.wire.static_topics import LogicalQueue
 from paceline.wire.topics import NORMAL, PERM_BOTH
+from paceline.wire.users import Security
 
 SNAPSHOT_VERSION = 2
 """2: topics have read and write queues, permissions, a message type; consumer groups."""
@@ -302,6 +303,8 @@ class State:
     controllers: list[str] = field(default_factory=list)
     controllers_generation: int = 0
     """Client addresses of the controllers, and the generation of their member list."""
+    security: Security = Security()
+    """Users and rights."""
 
     def view(self, controllers: tuple[str, ...]) -> ClusterView:
         wiped = {name for name, group in self.groups.items() if group.is_write_wiped}
@@ -343,6 +346,8 @@ class State:
                 _session_json(name, self.sessions[name]) for name in sorted(self.sessions)
             ],
         }
+        if self.security.version:  # a cluster that never used it keeps the form of before
+            document["security"] = self.security.to_json()
         return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
 
     @classmethod
@@ -367,6 +372,7 @@ class State:
                     "topics": {topic.topic: topic for topic in topics},
                     "consumer_groups": {group.group: group for group in consumers},
                     "sessions": sessions,
+                    "security": Security.from_json(document.get("security", {})),
                 }
             )
         except (

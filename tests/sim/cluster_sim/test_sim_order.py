@@ -5,6 +5,7 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
+from tests.support.askers import ANYBODY
 
 from paceline.platform.runtime import SeededRandom
 from paceline.types import GroupName
@@ -44,10 +45,11 @@ def replication(order: list[int]) -> ReplicationServer:
 def streams(order: list[int]) -> StreamServer:
     service = Mock()
     service.counters.streams_open = 0
+    service.access = ANYBODY.access
     service.role.identity = Mock(cluster_id="c", group="g", replica_id=1)
     server = StreamServer(service)
     for number in range(50):
-        server.upgrade(Ended(number, order), asyncio.Protocol())
+        server.upgrade(Ended(number, order), asyncio.Protocol(), asker=ANYBODY)
     return server
 
 

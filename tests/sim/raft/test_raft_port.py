@@ -226,9 +226,7 @@ async def test_a_proven_link_breaks_at_the_first_bad_frame(cluster: Cluster, dam
     connection = await connect(cluster)
     theirs = await prove(connection, ours, SECRET)
     await connection.read_document()
-    seal = FrameSeal(
-        SECRET, dialer_nonce=ours.nonce, listener_nonce=theirs.nonce, sender="c1"
-    )
+    seal = FrameSeal(SECRET, dialer_nonce=ours.nonce, listener_nonce=theirs.nonce, sender="c1")
     message = {"type": "newer_term", "term": 1_000_000_000}
     frame = bytearray(seal.seal(b"\x00"))  # a ping
 

@@ -1,7 +1,7 @@
 """Controllers around a shared in-memory log, and brokers that only talk: on free ports."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -101,10 +101,12 @@ class Controllers:
         *,
         node: int = 0,
         data: bytes | None = None,
+        headers: Mapping[str, str] = {},
     ) -> tuple[int, Any]:
         """Status and JSON of one request."""
         url = f"http://{self.addresses[node]}{path}"
-        headers = None if data is None else {"Content-Type": "application/json"}
+        if data is not None:
+            headers = {**headers, "Content-Type": "application/json"}
         async with self.http.request(
             method, url, json=body, data=data, headers=headers
         ) as response:

@@ -7,6 +7,7 @@ from typing import Any
 
 import aiohttp
 import orjson
+from tests.support.askers import PROOFS
 from tests.support.service.fakes import Bench
 
 from paceline.platform.telemetry import Metrics
@@ -42,7 +43,7 @@ async def a_door(*, middleware: Any = None, **settings: Any) -> AsyncIterator[Do
     metrics = Metrics(cluster="c", node_type="broker", node_id="g1/1")
     for add in door.service.hooks.metrics:
         add(metrics)
-    door.http = BrokerHttp(door.service, metrics=metrics)
+    door.http = BrokerHttp(door.service, metrics=metrics, proofs=PROOFS)
     if middleware is not None:
         door.http.app.middlewares.append(middleware)
     door.port = await door.http.start("127.0.0.1", 0)

@@ -1,6 +1,7 @@
 """A raw stream client over asyncio streams, for tests of the stream door."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -22,9 +23,10 @@ class RawStream:
         self.hello: dict[str, Any] = {}
 
     @classmethod
-    async def open(cls, port: int) -> "RawStream":
+    async def open(cls, port: int, headers: Mapping[str, str] = {}) -> "RawStream":
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(UPGRADE)
+        more = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        writer.write(UPGRADE[:-2] + more.encode() + b"\r\n")
         head = await reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 101"), head
         stream = cls(reader, writer)

@@ -112,4 +112,5 @@ def reader_environment(bootstrap: Sequence[str] = ()) -> dict[str, str]:
     """This environment is active, and a `make` above this test is not seen."""
     kept = {name: os.environ[name] for name in os.environ if name not in _OF_MAKE}
     path = f"{Path(sys.prefix) / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    return {**kept, "PATH": path, "PACELINE_BOOTSTRAP": ",".join(bootstrap)}
+    own = {"PATH": path, "PACELINE_BOOTSTRAP": ",".join(bootstrap)}
+    return {**kept, **own, "PACELINE_CONFIG_DIR": "config"}  # in the reader's folder

@@ -6,6 +6,7 @@ from typing import Any
 from paceline.errors import BadRequestError
 from paceline.platform.ports import Clock
 from paceline.platform.runtime import pause
+from paceline.security.access import Asker
 from paceline.wire.calls import groups as wire
 from paceline.wire.clients import Conflicts, Merging, Row
 from paceline.wire.names import (
@@ -19,7 +20,7 @@ from paceline_broker.service.groups.clients import ClientInfo, ClientTable, Peer
 from paceline_broker.service.groups.members import Coordinator, Owned
 from paceline_broker.service.produce.auto_create import AutoCreator
 from paceline_broker.service.routes import Routes
-from paceline_broker.service.rpc import CallerHandlers, Handlers
+from paceline_broker.service.rpc import AskerHandlers, CallerHandlers, Handlers
 from paceline_broker.service.settings import ServiceSettings
 
 TURN_TOPICS = 1000
@@ -47,8 +48,10 @@ class MemberCalls:
             wire.Members: self.members,
             wire.EnsureTopic: self.ensure_topic,
             wire.EnsureGroup: self.ensure_group,
-            wire.Routes: self.routes,
         }
+
+    def handlers_of_askers(self) -> AskerHandlers:
+        return {wire.Routes: self.routes}
 
     def handlers_of_callers(self) -> CallerHandlers:
         return {wire.Heartbeat: self.heartbeat}
@@ -85,10 +88,11 @@ class MemberCalls:
         made = await self._creator.ensure_group(check_group_name(asked.group))
         return wire.GroupMade(made.to_json())
 
-    async def routes(self, asked: wire.Routes) -> dict[str, Any]:
+    async def routes(self, asked: wire.Routes, asker: Asker) -> dict[str, Any]:
         timeout_ms = self._settings.view_wait_ms
         await self._routes.wait_newer(asked.version - 1, timeout_ms=timeout_ms)
-        return {} if self._routes.view is None else self._routes.view.to_json()
+        view = self._routes.view
+        return {} if view is None else asker.visible(view).to_json()
 
 
 class ClientCalls:

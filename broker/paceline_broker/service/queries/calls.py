@@ -1,11 +1,13 @@
 """Calls that find messages: `message` by its id, `search` by key, unique key or time."""
 
 from paceline.errors import BadRequestError, NoMasterError, NotMasterError
+from paceline.security.access import Asker
 from paceline.types import GroupName
 from paceline.wire.calls import messages as wire
 from paceline.wire.calls.request import U16_MAX
 from paceline.wire.message_ids import parse_offset_id
 from paceline.wire.names import check_readable_topic_name
+from paceline.wire.rights import SUB
 from paceline_broker.ports import Role
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.projections import Projections
@@ -21,7 +23,7 @@ from paceline_broker.service.queries.queries import (
     everything,
 )
 from paceline_broker.service.routes import Routes
-from paceline_broker.service.rpc import Handlers
+from paceline_broker.service.rpc import AskerHandlers, Handlers
 
 
 class QueryCalls:
@@ -34,9 +36,12 @@ class QueryCalls:
         self._finder = Finder(role, work)
 
     def handlers(self) -> Handlers:
-        return {wire.Message: self.message, wire.Search: self.search, wire.Track: self.track}
+        return {wire.Search: self.search, wire.Track: self.track}
 
-    async def message(self, asked: wire.Message) -> wire.Found:
+    def handlers_of_askers(self) -> AskerHandlers:
+        return {wire.Message: self.message}
+
+    async def message(self, asked: wire.Message, asker: Asker) -> wire.Found:
         """MessageNotFoundError; NotMasterError names another group."""
         message_id = parse_offset_id(asked.id)
         group = self._role.identity.group
@@ -50,6 +55,7 @@ class QueryCalls:
                 group=message_id.group,
             )
         topic_id, row = await self._finder.by_id(message_id)
+        asker.check_topic(topic_id, SUB)
         return wire.Found({**row, "topic": self._routes.topic_name(topic_id)})
 
     async def search(self, asked: wire.Search) -> wire.Results:

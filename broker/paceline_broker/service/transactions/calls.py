@@ -4,13 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 from paceline.errors import BadRequestError
+from paceline.security.access import Asker
 from paceline.wire.calls import messages as wire
 from paceline.wire.names import check_name
+from paceline.wire.rights import SEE_TOPIC
 from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.ports import Role
 from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.routes import Routes
-from paceline_broker.service.rpc import Handlers
+from paceline_broker.service.rpc import AskerHandlers, Handlers
 from paceline_broker.service.settings import ServiceSettings
 from paceline_broker.service.transactions.check_back import TransactionChecks
 from paceline_broker.service.transactions.half_messages import HalfMessageReader
@@ -43,18 +45,21 @@ class Transactions:
 
     def handlers(self) -> Handlers:
         return {
-            wire.EndTransactions: self._end,
             wire.TransactionChecks: self._checks,
             wire.Transactions: self._list,
-            wire.Transaction: self._show,
         }
 
-    async def _end(self, asked: wire.EndTransactions) -> wire.TransactionEnds:
+    def handlers_of_askers(self) -> AskerHandlers:
+        return {wire.EndTransactions: self._end, wire.Transaction: self._show}
+
+    async def _end(self, asked: wire.EndTransactions, asker: Asker) -> wire.TransactionEnds:
         if not 1 <= len(asked.commit) + len(asked.rollback) <= wire.ENDS_MAX:
             raise BadRequestError(
                 f"1 to {wire.ENDS_MAX} transactions are ended by a call", field="commit"
             )
-        return wire.TransactionEnds(await self.ends.end_many(asked.commit, asked.rollback))
+        return wire.TransactionEnds(
+            await self.ends.end_many(asked.commit, asked.rollback, asker=asker)
+        )
 
     async def _checks(self, asked: wire.TransactionChecks) -> wire.Checks:
         group = check_name(asked.group, "group")
@@ -66,5 +71,7 @@ class Transactions:
             topic_id = int(self._routes.topic_named(asked.topic).topic_id)
         return await self.ends.list_open(topic_id=topic_id, limit=asked.limit)
 
-    async def _show(self, asked: wire.Transaction) -> dict[str, Any]:
-        return await self.ends.show(asked.id)
+    async def _show(self, asked: wire.Transaction, asker: Asker) -> dict[str, Any]:
+        shown = await self.ends.show(asked.id)
+        asker.check_topic(shown["topic"], *SEE_TOPIC)
+        return shown

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.errors import (
+    ForbiddenError,
     NotYetAvailableError,
     OutcomeUnknownError,
     PacelineError,
@@ -22,9 +23,11 @@ from paceline.errors import (
     TransactionNotFoundError,
 )
 from paceline.records.header import Cause, Kind, pack_source
+from paceline.security.access import Asker
 from paceline.types import MasterEpoch
 from paceline.wire.calls.messages import EndRow
 from paceline.wire.message_ids import parse_handle
+from paceline.wire.rights import PUB
 from paceline_broker.ports import LogWriter, Role
 from paceline_broker.projections.consume_queues import queue_of, topic_of
 from paceline_broker.projections.projections import Projections
@@ -67,6 +70,7 @@ class _End:
     source: int
     wanted: Ended
     epoch: MasterEpoch
+    asker: Asker
     batch: HalfBatch | None = None
     """Read before, as the decision does not wait; written again since, it says the same."""
     number: int = 0
@@ -122,15 +126,17 @@ class TransactionEnds:
             )
         return pack_source(found.position, found.number)
 
-    async def end_one(self, text: str, wanted: Ended) -> dict[str, Any]:
+    async def end_one(self, text: str, wanted: Ended, *, asker: Asker) -> dict[str, Any]:
         """End one transaction; raises why not."""
-        [end] = await self._end([(self.source_of(text), wanted)])
+        [end] = await self._end([(self.source_of(text), wanted)], asker)
         if end.error is not None:
             raise end.error
         assert end.outcome is not None
         return {"transaction_id": text, "outcome": end.outcome.name}
 
-    async def end_many(self, commit: Sequence[str], rollback: Sequence[str]) -> list[EndRow]:
+    async def end_many(
+        self, commit: Sequence[str], rollback: Sequence[str], *, asker: Asker
+    ) -> list[EndRow]:
         """End many, commits first; a row for each in that order, with `code` where refused."""
         asked = [(text, Ended.COMMITTED) for text in commit]
         asked += [(text, Ended.ROLLED_BACK) for text in rollback]
@@ -141,29 +147,29 @@ class TransactionEnds:
                 pairs.append((self.source_of(text), wanted))
             except PacelineError as error:
                 refused[text] = error
-        ends = iter(await self._end(pairs))
+        ends = iter(await self._end(pairs, asker))
         return [
             _refused_row(text, refused[text]) if text in refused else _row(text, next(ends))
             for text, _ in asked
         ]
 
-    async def _end(self, asked: Sequence[tuple[int, Ended]]) -> list[_End]:
+    async def _end(self, asked: Sequence[tuple[int, Ended]], asker: Asker) -> list[_End]:
         """In steps of some bytes. A failure after the first is told end by end: some have ended."""
-        ends = await self._step(asked)
+        ends = await self._step(asked, asker)
         while len(ends) < len(asked):
             rest = asked[len(ends) :]
             try:
-                ends += await self._step(rest)
+                ends += await self._step(rest, asker)
             except PacelineError as error:
-                ends += [_End(*pair, self._role.epoch, error=error) for pair in rest]
+                ends += [_End(*pair, self._role.epoch, asker, error=error) for pair in rest]
         return ends
 
-    async def _step(self, asked: Sequence[tuple[int, Ended]]) -> list[_End]:
+    async def _step(self, asked: Sequence[tuple[int, Ended]], asker: Asker) -> list[_End]:
         """End the first of these, as many as are read at a time."""
         writer = _open_writer(self._role)
         ends: list[_End] = []
         try:
-            await self._read_some(ends, asked, writer)
+            await self._read_some(ends, asked, asker, writer)
             if not self._waiting:
                 asyncio.get_running_loop().call_soon(self._decide_some)
             request = _Request(ends, asyncio.get_running_loop().create_future())
@@ -177,7 +183,11 @@ class TransactionEnds:
         return ends
 
     async def _read_some(
-        self, ends: list[_End], asked: Sequence[tuple[int, Ended]], writer: LogWriter
+        self,
+        ends: list[_End],
+        asked: Sequence[tuple[int, Ended]],
+        asker: Asker,
+        writer: LogWriter,
     ) -> None:
         """Fill `ends`; what is to be committed is read before, as the decision does not wait."""
         known: dict[int, HalfBatch] = {}
@@ -188,7 +198,7 @@ class TransactionEnds:
             while self.held_bytes >= HELD_BYTES_MAX:
                 self._freed.clear()
                 await self._freed.wait()
-            end = _End(source, wanted, writer.epoch)
+            end = _End(source, wanted, writer.epoch, asker)
             ends.append(end)
             if wanted is Ended.COMMITTED:
                 await self._read(end, known)
@@ -299,6 +309,11 @@ class TransactionEnds:
                 " changed"
             )
             return None
+        try:
+            self._check_rights(end, half)
+        except ForbiddenError as error:
+            end.error = error
+            return None
         now = decided.get(half.source, half.ended)
         if now is Ended.OPEN:
             if end.wanted is Ended.ROLLED_BACK:
@@ -323,6 +338,12 @@ class TransactionEnds:
         else:
             end.error = TransactionEndedError(_ended_otherwise(now), outcome=now.name)
         return None
+
+    def _check_rights(self, end: _End, half: Half) -> None:
+        """NotAuthorizedError unless the asker may send to the topic, while there is one."""
+        name = self._routes.topic_name(topic_of(half.key))
+        if name:
+            end.asker.check_topic(name, PUB)
 
     def _append(
         self,

@@ -8,20 +8,30 @@ import orjson
 from paceline.cli.local.local_cluster import LocalCluster, Node
 from paceline.errors import DeadlineError
 from paceline.platform.runtime import SystemClock, pause
+from paceline.security.node_proof import NodeProofs
 
 READY_TIMEOUT_MS = 30_000
 POLL_MS = 20
 
 
-async def broker_status(session: aiohttp.ClientSession, address: str) -> dict[str, Any] | None:
+async def broker_status(
+    session: aiohttp.ClientSession, address: str, proofs: NodeProofs | None = None
+) -> dict[str, Any] | None:
     """`/v1/status` of one node, or None while it does not answer."""
-    return await get_json(session, f"http://{address}/v1/status")
+    return await get_json(session, address, "/v1/status", proofs)
 
 
-async def get_json(session: aiohttp.ClientSession, url: str) -> dict[str, Any] | None:
-    """The JSON object at `url`, or None: a node that does not answer is part of the picture."""
+async def get_json(
+    session: aiohttp.ClientSession, address: str, path: str, proofs: NodeProofs | None = None
+) -> dict[str, Any] | None:
+    """The JSON object there, or None: a node that does not answer is part of the picture.
+
+    `proofs`: of whoever holds the cluster's secret; without them a cluster with rights tells
+    nothing.
+    """
+    headers = {} if proofs is None else proofs.headers("GET", path)
     try:
-        async with session.get(url) as answer:
+        async with session.get(f"http://{address}{path}", headers=headers) as answer:
             if answer.status != 200:
                 return None
             document = orjson.loads(await answer.read())
@@ -37,7 +47,7 @@ async def find_master(cluster: LocalCluster, group: str) -> tuple[Node, dict[str
         for node in cluster.brokers:
             if not node.is_running:
                 continue
-            status = await broker_status(session, node.address)
+            status = await broker_status(session, node.address, cluster.proofs)
             if status is None or status["group"] != group or status["role"] != "master":
                 continue
             if status["is_open"] and (best is None or status["epoch"] > best[1]["epoch"]):

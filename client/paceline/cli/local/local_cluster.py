@@ -30,6 +30,7 @@ from paceline.errors import ConfigError
 from paceline.platform.node_process import be_program
 from paceline.platform.runtime import SystemClock, SystemRandom
 from paceline.platform.secret import make_secret
+from paceline.security.node_proof import NodeProofs
 
 HOST = "127.0.0.1"
 CONTROLLER_PORT_DEFAULT = 7700
@@ -119,6 +120,8 @@ class LocalCluster:
 
     plan: ClusterPlan
     nodes: list[Node] = field(default_factory=list)
+    proofs: NodeProofs | None = None
+    """Of whoever holds the secret: known once it is prepared."""
     _lock_fd: int | None = None
 
     @property
@@ -140,7 +143,9 @@ class LocalCluster:
             (self.plan.data_dir / "logs").mkdir(exist_ok=True)
             self._lock_folder()
             secret_path = self.plan.data_dir / "cluster-secret"
-            make_secret(str(secret_path), SystemRandom())
+            random = SystemRandom()
+            secret = make_secret(str(secret_path), random)
+            self.proofs = NodeProofs(secret, node_id="launcher", random=random)
             self.nodes = _lay_out(self.plan, secret_path, ports or _ports(self.plan))
 
     def start(self) -> None:

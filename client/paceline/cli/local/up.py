@@ -185,8 +185,9 @@ class _Watcher:
         stop.set()
 
     async def _refresh(self, session: aiohttp.ClientSession) -> None:
+        proofs = self.cluster.proofs
         for address in self.cluster.controller_addresses:
-            document = await get_json(session, f"http://{address}/v1/routes")
+            document = await get_json(session, address, "/v1/routes", proofs)
             if document is None:
                 continue
             with contextlib.suppress(BadRequestError):
@@ -195,7 +196,8 @@ class _Watcher:
                     self.view = view
                 break
         nodes = self.cluster.nodes
-        answers = await asyncio.gather(*(broker_status(session, node.address) for node in nodes))
+        asking = (broker_status(session, node.address, proofs) for node in nodes)
+        answers = await asyncio.gather(*asking)
         for node, answer in zip(nodes, answers, strict=True):
             if answer is None:
                 self.statuses.pop(node.name, None)

@@ -22,7 +22,8 @@ from paceline.net.backoff import Backoff
 from paceline.net.cluster import Cluster, Wakeup
 from paceline.net.group_links import PASSING, GroupLinks
 from paceline.net.introduction import introduction
-from paceline.platform.runtime import cancel_and_wait, spawn
+from paceline.net.refusals import NOT_ALLOWED, Refusals
+from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.queues import QueueKey
 from paceline.types import GroupName, QueueId, TopicId
 from paceline.wire.calls import groups as wire
@@ -31,6 +32,8 @@ from paceline.wire.cluster import ClusterView
 log = logging.getLogger("paceline.client")
 
 _HEARTBEAT_TIMEOUT_MS = 3_000
+_REFUSED_WAIT_MS = 1_000
+"""Rights may be given meanwhile."""
 _HEARTBEAT_WAIT_MS = 1_000
 _LEAVE_TIMEOUT_MS = 1_000
 LOST_AFTER_MS = 8_000
@@ -93,6 +96,7 @@ class Membership:
         self._links = links
         self._me = me
         self._permission = Permission(me.group)
+        self._refusals = Refusals()
         self._allocation = allocation
         self._on_targets = on_targets
         self._on_owned = on_owned
@@ -189,11 +193,15 @@ class Membership:
                 connection = await link.wait_up(timeout_ms=_HEARTBEAT_TIMEOUT_MS)
                 reply = await connection.call(request, timeout_ms=_HEARTBEAT_TIMEOUT_MS)
                 answers.append(reply.answer)
+                self._refusals.passed()
             except NoPermissionError as error:  # switched off for a while
                 log.debug("heartbeat_refused", extra={"error": error.message})
                 self._permission.is_refused = True
                 if self._cluster.view is not None:
                     self._aim(self._cluster.view)
+            except NOT_ALLOWED as error:
+                self._refusals.heard(error)
+                await pause(_REFUSED_WAIT_MS)
             except PASSING as error:
                 log.debug("heartbeat_failed", extra={"error": error.message})
             finally:

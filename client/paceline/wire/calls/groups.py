@@ -15,6 +15,7 @@ from paceline.wire.calls.request import (
     matching,
 )
 from paceline.wire.clients import LANGUAGE_LENGTH_MAX, TOPICS_MAX, VERSION_LENGTH_MAX
+from paceline.wire.rights import CREATE, GET, KNOWN_USER, PUB, SEE_CLUSTER, SUB, on_group, on_topic
 
 FILTER_LENGTH_MAX = 4096
 
@@ -63,6 +64,7 @@ class Heartbeat(Request[Rebalance], kw_only=True):
     """
 
     routes = (Route("POST", "/v1/groups/{group}/members"),)
+    needs = (on_group(SUB), on_topic(SUB, field="topics"))
     group: Text
     client_id: ClientId
     topics: Topics
@@ -84,6 +86,7 @@ class Leave(Request[LeftGroup], kw_only=True):
     """A member leaves its group."""
 
     routes = (Route("POST", "/v1/groups/{group}/leave"),)
+    needs = (on_group(SUB),)
     group: Text
     client_id: ClientId
 
@@ -92,6 +95,7 @@ class Members(Request[dict[str, Any]], kw_only=True):
     """The members of a group, as its coordinator knows them: for people."""
 
     routes = (Route("GET", "/v1/groups/{group}/members"),)
+    needs = (on_group(SUB, GET),)
     group: Text
 
 
@@ -103,6 +107,7 @@ class Client(Request[Nothing], kw_only=True):
     """Whose connection this is. It is on the list of this broker, whatever its role, until the
     connection closes or 120 s pass without another `client`; over HTTP only the latter."""
 
+    needs = KNOWN_USER
     kind: Literal["producer", "consumer"]
     group: Text
     client_id: ClientId
@@ -127,6 +132,7 @@ class Clients(Request[ClientsOf], kw_only=True):
     """The clients that are connected to this broker."""
 
     routes = (Route("GET", "/v1/clients"),)
+    needs = SEE_CLUSTER
     group: Text | None = None
     topic: Text | None = None
     kind: Literal["producer", "consumer"] | None = None
@@ -141,6 +147,7 @@ class TopicMade(Answer):
 class EnsureTopic(Request[TopicMade], kw_only=True):
     """The topic, made if brokers make topics (`auto_create_topic_enable`)."""
 
+    needs = (on_topic(PUB, SUB, CREATE),)
     topic: Text
 
 
@@ -153,10 +160,12 @@ class GroupMade(Answer):
 class EnsureGroup(Request[GroupMade], kw_only=True):
     """The consumer group, made if brokers make groups (`auto_create_subscription_group`)."""
 
+    needs = (on_group(SUB, CREATE),)
     group: Text
 
 
 class Routes(Request[dict[str, Any]], kw_only=True):
     """The cluster view, once it has at least that version (waits up to 1 s)."""
 
+    needs = KNOWN_USER
     version: Number = 0

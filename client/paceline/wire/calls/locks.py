@@ -14,6 +14,7 @@ from paceline.wire.calls.request import (
     Route,
     Text,
 )
+from paceline.wire.rights import SUB, on_group, on_topic
 
 LEASE_MS_ASKED_MAX = 24 * 3600 * 1000
 """What is granted is at most the broker's `lock_lease_ms`, and the answer says how much."""
@@ -56,6 +57,7 @@ class Lock(Request[Locked], kw_only=True):
     every lease once (R33)."""
 
     routes = (Route("POST", "/v1/groups/{group}/locks"),)
+    needs = (on_group(SUB), on_topic(SUB, field="queues"))
     group: Text
     client_id: ClientId
     queues: Annotated[list[LockRow], Meta(min_length=1, max_length=QUEUES_MAX)]
@@ -66,6 +68,7 @@ class Unlock(Request[Locked], kw_only=True):
     """Give locks back."""
 
     routes = (Route("POST", "/v1/groups/{group}/unlock"),)
+    needs = (on_group(SUB),)
     group: Text
     client_id: ClientId
     queues: Annotated[list[LockRow], Meta(min_length=1, max_length=QUEUES_MAX)]

@@ -19,6 +19,7 @@ from paceline.wire.calls.request import (
     matching,
 )
 from paceline.wire.fields import I64_MAX
+from paceline.wire.rights import GET, KNOWN_USER, PUB, SEE_CLUSTER, SUB, UPDATE, on_group, on_topic
 
 ROWS_MAX = 1000
 """Messages of one call."""
@@ -78,6 +79,7 @@ class SendBack(Request[SentBack], kw_only=True):
     that the group has committed is "passed". If all are refused for one reason, the call fails."""
 
     routes = (Route("POST", "/v1/groups/{group}/send-back"),)
+    needs = (on_group(SUB), on_topic(SUB, field="messages"))
     group: Text
     messages: Annotated[list[SendBackRow], Meta(min_length=1, max_length=ROWS_MAX)]
     max_reconsume_times: Annotated[int, Meta(ge=0, le=TIMES_MAX)] | None = None
@@ -116,6 +118,7 @@ class Resend(Request[Resent], kw_only=True):
     group's retry topic with all attempts anew; each once."""
 
     routes = (Route("POST", "/v1/groups/{group}/dead-letters/resend"),)
+    needs = (on_group(UPDATE),)
     group: Text
     messages: Annotated[list[ResendRow], Meta(min_length=1, max_length=ROWS_MAX)]
     to: Literal["topic", "group"] = "topic"
@@ -133,6 +136,7 @@ class Recall(Request[Recalled], kw_only=True):
     BAD_REQUEST: the handle was made up, or is of another topic or broker group."""
 
     routes = (Route("POST", "/v1/topics/{topic}/recall"),)
+    needs = (on_topic(PUB),)
     topic: Text
     handle: Text
 
@@ -168,6 +172,7 @@ class Delays(Request[Delayed], kw_only=True):
     """How many messages wait here, by topic, and the next `max` ones."""
 
     routes = (Route("GET", "/v1/delays"),)
+    needs = SEE_CLUSTER
     topic: Text | None = None
     max: Annotated[int, Meta(ge=0, le=DELAYS_LISTED_MAX)] = 0
 
@@ -194,6 +199,7 @@ class TransactionEnds(Answer):
 class EndTransactions(Request[TransactionEnds], kw_only=True):
     """End transactions: 1 to 4096 in all."""
 
+    needs = KNOWN_USER
     commit: TransactionIds = []
     rollback: TransactionIds = []
 
@@ -229,6 +235,7 @@ class TransactionChecks(Request[Checks], kw_only=True):
     """A producer waits for questions about its group's open transactions; none after `wait_ms`."""
 
     routes = (Route("GET", "/v1/producers/{group}/checks"),)
+    needs = (on_group(PUB, SUB),)
     group: Text
     client_id: ClientId
     wait_ms: Annotated[int, Meta(ge=0, le=CHECKS_WAIT_MS_MAX)] = CHECKS_WAIT_MS
@@ -238,6 +245,7 @@ class Transactions(Request[dict[str, Any]], kw_only=True):
     """The oldest open halves: `open`, `transactions`."""
 
     routes = (Route("GET", "/v1/transactions"),)
+    needs = SEE_CLUSTER
     topic: Text | None = None
     limit: Annotated[int, Meta(ge=1, le=TRANSACTIONS_LISTED_MAX)] = 100
 
@@ -247,6 +255,7 @@ class Transaction(Request[dict[str, Any]], kw_only=True):
     `queue`, `store_unix_ms`, `checks`."""
 
     routes = (Route("GET", "/v1/transactions/{id}"),)
+    needs = KNOWN_USER
     id: Text
 
 
@@ -260,6 +269,7 @@ class Message(Request[Found], kw_only=True):
     """The message of an offset message id. NOT_MASTER names the master of its broker group."""
 
     routes = (Route("GET", "/v1/messages/{id}"),)
+    needs = KNOWN_USER
     id: Text
 
 
@@ -275,6 +285,7 @@ class Search(Request[Results], kw_only=True):
     """Messages of a topic here by key, unique key or time. Stops after 2 s. Also on replicas."""
 
     routes = (Route("GET", "/v1/topics/{topic}/search"),)
+    needs = (on_topic(SUB),)
     topic: Text
     key: Annotated[str, Meta(min_length=1, max_length=KEY_BYTES_MAX)] | None = None
     unique_key: Text | None = None
@@ -304,6 +315,7 @@ class Track(Request[Tracked], kw_only=True):
     """Which consumer groups are past a message (R4)."""
 
     routes = (Route("GET", "/v1/topics/{topic}/track"),)
+    needs = (on_topic(SUB, GET),)
     topic: Text
     queue: QueueNumber
     offset: Number

@@ -17,6 +17,7 @@ from paceline.wire.calls.request import (
     Text,
     TopicNumber,
 )
+from paceline.wire.rights import GET, PUB, SEE_CLUSTER, SUB, UPDATE, on_group, on_topic
 
 
 class QueueOf(Row, kw_only=True):
@@ -65,6 +66,7 @@ class Commit(Request[Committed], kw_only=True):
     `offsets`."""
 
     routes = (Route("PUT", "/v1/groups/{group}/offsets"),)
+    needs = (on_group(SUB, UPDATE), on_topic(SUB, UPDATE, field="offsets"))
     group: Text
     offsets: Annotated[list[CommitRow], Meta(min_length=1, max_length=QUEUES_MAX)]
     reset: bool = False
@@ -89,6 +91,7 @@ class Offsets(Request[Standings], kw_only=True):
     and one read round (R4)."""
 
     routes = (Route("GET", "/v1/groups/{group}/offsets"),)
+    needs = (on_group(SUB, GET), on_topic(SUB, GET, field="queues"))
     group: Text
     queues: Annotated[list[QueueOf], Meta(min_length=1, max_length=QUEUES_MAX)] | None = None
 
@@ -111,6 +114,7 @@ class Ranges(Answer):
 class Ends(Request[Ranges], kw_only=True):
     """The first and the next offset of queues. Waits for confirm and one read round (R4)."""
 
+    needs = (on_topic(PUB, SUB, GET, field="queues"),)
     queues: Annotated[list[QueueOf], Meta(min_length=1, max_length=QUEUES_MAX)]
 
 
@@ -145,6 +149,7 @@ class Lag(Request[LagOf], kw_only=True):
     that it has not committed: all that they have is unread."""
 
     routes = (Route("GET", "/v1/groups/{group}/lag"),)
+    needs = (on_group(SUB, GET), on_topic(SUB, GET, field="queues"))
     group: Text
     queues: Annotated[list[SegmentOf], Meta(max_length=QUEUES_MAX)] | None = None
 
@@ -158,6 +163,7 @@ class ResetsOf(Answer):
 class Resets(Request[ResetsOf], kw_only=True):
     """Consumers ask each second and go on from where they are told."""
 
+    needs = (on_group(SUB, GET),)
     group: Text
 
 
@@ -190,6 +196,7 @@ class Reset(Request[Moved], kw_only=True):
     """
 
     routes = (Route("POST", "/v1/groups/{group}/reset"),)
+    needs = (on_group(UPDATE), on_topic(SUB, GET))
     group: Text
     topic: Text
     queues: QueueNumbers | None = None
@@ -206,6 +213,7 @@ class CloneOffsets(Request[Moved], kw_only=True):
     """Give a group the offsets that `source` has committed on a topic's queues here."""
 
     routes = (Route("POST", "/v1/groups/{group}/clone"),)
+    needs = (on_group(UPDATE), on_group(SUB, GET, field="source"), on_topic(SUB, GET))
     group: Text
     source: Text
     topic: Text
@@ -241,6 +249,7 @@ class Cuts(Request[CutsOf], kw_only=True):
     readable replica answers from what is confirmed there (R3): `to` above that is
     NOT_YET_AVAILABLE, `from` below the start OFFSET_OUT_OF_RANGE."""
 
+    needs = (on_topic(SUB, GET, field="queues"),)
     piece_bytes: Annotated[int, Meta(ge=1, le=2**63 - 1)]
     queues: Annotated[list[CutRow], Meta(min_length=1, max_length=QUEUES_MAX)]
 
@@ -260,6 +269,7 @@ class TimesOf(Answer):
 class Times(Request[TimesOf], kw_only=True):
     """The first offset stored at or after a moment, or the end. Any readable replica answers."""
 
+    needs = (on_topic(SUB, GET, field="queues"),)
     unix_ms: Number
     queues: Annotated[list[QueueOf], Meta(min_length=1, max_length=QUEUES_MAX)]
 
@@ -284,6 +294,7 @@ class Unread(Request[UnreadOf], kw_only=True):
     """What is unread in the queues of a topic from one on, before they are taken from readers.
     COMMAND_REFUSED (STILL_WRITTEN) while messages are sent there."""
 
+    needs = SEE_CLUSTER
     topic_id: TopicNumber
     from_queue: QueueNumber
     version: Number

@@ -14,6 +14,7 @@ from paceline.wire.calls.request import (
     Row,
     Text,
 )
+from paceline.wire.rights import KNOWN_USER, SUB, on_group, on_topic
 
 MESSAGES_MAX = 32
 """RocketMQ's limit of one pop."""
@@ -52,6 +53,7 @@ class Receive(Request[Received], kw_only=True):
     """Give a client messages that nobody else is given until they are acknowledged or their
     invisible time is over."""
 
+    needs = (on_group(SUB), on_topic(SUB, field="topics"))
     group: Text
     client_id: ClientId
     topics: Annotated[list[str | FilteredTopic], Meta(min_length=1, max_length=TOPICS_MAX)]
@@ -72,6 +74,7 @@ class EndedReceives(Answer):
 class EndReceive(Request[EndedReceives], kw_only=True):
     """A client that goes waits for nothing more."""
 
+    needs = (on_group(SUB),)
     group: Text
     client_id: ClientId
 
@@ -96,6 +99,7 @@ class Ack(Request[Receipts], kw_only=True):
     """These messages are done. Handles go back to the broker group that gave them."""
 
     routes = (Route("POST", "/v1/groups/{group}/ack"),)
+    needs = (on_group(SUB),)
     group: Text
     handles: Handles
 
@@ -104,6 +108,7 @@ class Invisible(Request[Receipts], kw_only=True):
     """Nobody else is given these messages for so long from now on; 0 gives them back."""
 
     routes = (Route("POST", "/v1/groups/{group}/invisible"),)
+    needs = (on_group(SUB),)
     group: Text
     handles: Handles
     invisible_ms: Annotated[int, Meta(ge=0, le=INVISIBLE_MS_MAX)]
@@ -120,5 +125,6 @@ class FilterNumber(Answer):
 class Filter(Request[FilterNumber], kw_only=True):
     """Register a filter for fetches."""
 
+    needs = KNOWN_USER
     type: Text
     expression: Expression

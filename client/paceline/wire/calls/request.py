@@ -18,6 +18,7 @@ from msgspec import Meta
 from paceline.errors import BadRequestError, OutcomeUnknownError, PacelineError
 from paceline.wire.fields import ADDRESS_PATTERN, I64_MAX
 from paceline.wire.names import CLIENT_ID_PATTERN
+from paceline.wire.rights import Needs
 
 U16_MAX = 2**16 - 1
 U32_MAX = 2**32 - 1
@@ -116,6 +117,14 @@ class Request(
     """One call. Its name on the wire is the class's in lower case, words joined by "_"."""
 
     routes: ClassVar[tuple[Route, ...]] = ()
+    needs: ClassVar[Needs | None] = None
+    """Rights that whoever asks must have. None would be undeclared: a test finds it, and nodes
+    carry out no such request."""
+
+    def needed(self) -> Needs:
+        """What this very request needs."""
+        assert self.needs is not None, f"{type(self).__name__} declares no rights"
+        return self.needs
 
     def to_json(self) -> dict[str, Any]:
         """As on the wire, `call` included; what is as by default is left out."""
@@ -257,6 +266,7 @@ def _is_scalar(type_: msgspec.inspect.Type) -> bool:
         | msgspec.inspect.StrType
         | msgspec.inspect.BoolType
         | msgspec.inspect.LiteralType
+        | msgspec.inspect.EnumType
         | msgspec.inspect.NoneType,
     )
 

@@ -15,6 +15,7 @@ from paceline.wire.controller_calls.base import (
     ReplicaNumber,
     Written,
 )
+from paceline.wire.rights import ANYBODY, CHANGE_CLUSTER, SEE_CLUSTER
 
 _Copies = Annotated[int, Meta(ge=1, le=MEMBERS_MAX)]
 
@@ -30,6 +31,7 @@ class ListGroups(Read[GroupList]):
     """All broker groups."""
 
     routes = (Route("GET", "/v1/groups"),)
+    needs = SEE_CLUSTER
 
 
 class GetGroup(Read[dict[str, Any]], kw_only=True):
@@ -38,6 +40,7 @@ class GetGroup(Read[dict[str, Any]], kw_only=True):
     it), `next_settings`, `standings` of the replicas, `history`. GROUP_NOT_FOUND."""
 
     routes = (Route("GET", "/v1/groups/{group}"),)
+    needs = SEE_CLUSTER
     group: str
 
 
@@ -52,6 +55,7 @@ class GetGroupSettings(Read[SettingsOfGroup], kw_only=True):
     """The settings of a broker group."""
 
     routes = (Route("GET", "/v1/groups/{group}/settings"),)
+    needs = SEE_CLUSTER
     group: str
 
 
@@ -67,6 +71,7 @@ class SetGroupSettings(Request[WrittenSettings], kw_only=True):
     which the leader begins at once."""
 
     routes = (Route("PUT", "/v1/groups/{group}/settings", 202),)
+    needs = CHANGE_CLUSTER
     group: str
     total_replicas: _Copies | None = None
     min_in_sync_replicas: _Copies | None = None
@@ -90,6 +95,7 @@ class SetWritePermission(Request[WrittenPermission], kw_only=True):
     write to; what it has is read, delivered and committed."""
 
     routes = (Route("PUT", "/v1/groups/{group}/write-permission"),)
+    needs = CHANGE_CLUSTER
     group: str
     writable: bool
 
@@ -106,6 +112,7 @@ class GetHistory(Read[History], kw_only=True):
     """What became of a broker group."""
 
     routes = (Route("GET", "/v1/groups/{group}/history"),)
+    needs = SEE_CLUSTER
     group: str
     limit: Annotated[int, Meta(ge=1, le=HISTORY_ENTRIES_MAX)] = HISTORY_ENTRIES_MAX
 
@@ -114,6 +121,7 @@ class RemoveReplica(Request[Written], kw_only=True):
     """Forget a replica that is dead and no member. IS_ALIVE, IS_MEMBER."""
 
     routes = (Route("DELETE", "/v1/groups/{group}/replicas/{replica}"),)
+    needs = CHANGE_CLUSTER
     group: str
     replica: ReplicaNumber
     force: bool = False
@@ -124,6 +132,7 @@ class RemoveGroup(Request[Written], kw_only=True):
     """Forget a broker group of which no replica lives. IS_ALIVE, HAS_QUEUES."""
 
     routes = (Route("DELETE", "/v1/groups/{group}"),)
+    needs = CHANGE_CLUSTER
     group: str
     force: bool = False
     """With the queues of its topics."""
@@ -134,6 +143,7 @@ class Elect(Request[dict[str, Any]], kw_only=True):
     begins."""
 
     routes = (Route("POST", "/v1/elections"),)
+    needs = CHANGE_CLUSTER
     group: GroupId
     preferred: ReplicaNumber | None = None
     unclean: bool = False
@@ -149,6 +159,7 @@ class Transfer(Request[dict[str, Any]], kw_only=True):
     ALREADY_MASTER, NO_ELECTION, TRANSFER_UNDER_WAY, HAND_OVER_REFUSED, STALE_MASTER_EPOCH."""
 
     routes = (Route("POST", "/v1/transfers"),)
+    needs = CHANGE_CLUSTER
     group: GroupId
     to: ReplicaNumber | None = None
     from_: ReplicaNumber | None = msgspec.field(name="from", default=None)
@@ -166,6 +177,7 @@ class GetHeard(Request[HeardReplica], kw_only=True):
     """What this controller itself has heard of a replica last; another controller asks."""
 
     routes = (Route("GET", "/v1/heard/{group}/{replica}"),)
+    needs = ANYBODY
     group: str
     replica: ReplicaNumber
 
@@ -210,6 +222,7 @@ class ListStores(Read[StoreList]):
     """Stores that wait for an operator, because no controller knows their group."""
 
     routes = (Route("GET", "/v1/stores"),)
+    needs = SEE_CLUSTER
 
 
 class Recover(Request[dict[str, Any]], kw_only=True):
@@ -219,6 +232,7 @@ class Recover(Request[dict[str, Any]], kw_only=True):
     TOO_MANY_TOPICS, EPOCH_EXHAUSTED."""
 
     routes = (Route("POST", "/v1/recoveries"),)
+    needs = CHANGE_CLUSTER
     group: GroupId
     store: Token
     give_up_missing: bool = False
@@ -229,4 +243,5 @@ class ForgetStore(Request[Written], kw_only=True):
     """Forget a store that waits; one whose broker runs is back within 10 s."""
 
     routes = (Route("DELETE", "/v1/stores/{store}"),)
+    needs = CHANGE_CLUSTER
     store: Token

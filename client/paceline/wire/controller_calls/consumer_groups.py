@@ -5,6 +5,7 @@ from typing import Any
 from paceline.wire.calls.request import Answer, Request, Route
 from paceline.wire.consumer_groups import SettingsChanges
 from paceline.wire.controller_calls.base import Read, Written
+from paceline.wire.rights import CREATE, DELETE, GET, KNOWN_USER, SUB, UPDATE, on_group
 
 
 class ConsumerGroup(Answer, kw_only=True):
@@ -33,12 +34,14 @@ class ListConsumerGroups(Read[ConsumerGroupList]):
     """All consumer groups."""
 
     routes = (Route("GET", "/v1/consumer-groups"),)
+    needs = KNOWN_USER
 
 
 class GetConsumerGroup(Read[ConsumerGroup], kw_only=True):
     """One consumer group. GROUP_NOT_FOUND."""
 
     routes = (Route("GET", "/v1/consumer-groups/{group}"),)
+    needs = (on_group(SUB, GET),)
     group: str
 
 
@@ -46,6 +49,7 @@ class CreateConsumerGroup(Request[WrittenConsumerGroup], kw_only=True):
     """Create a consumer group, with `%RETRY%group` and `%DLQ%group`. GROUP_EXISTS."""
 
     routes = (Route("POST", "/v1/consumer-groups", 201),)
+    needs = (on_group(CREATE),)
     group: str
     settings: SettingsChanges | None = None
 
@@ -54,6 +58,7 @@ class AlterConsumerGroup(Request[WrittenConsumerGroup], SettingsChanges, kw_only
     """Change settings of a consumer group; what is left out stays. GROUP_NOT_FOUND."""
 
     routes = (Route("PUT", "/v1/consumer-groups/{group}"),)
+    needs = (on_group(UPDATE),)
     group: str
 
 
@@ -62,4 +67,5 @@ class DeleteConsumerGroup(Request[Written], kw_only=True):
     brokers. GROUP_NOT_FOUND."""
 
     routes = (Route("DELETE", "/v1/consumer-groups/{group}"),)
+    needs = (on_group(DELETE),)
     group: str

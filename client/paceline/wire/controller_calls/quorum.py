@@ -8,6 +8,7 @@ from msgspec import Meta
 from paceline.wire.calls.request import Answer, Number, Request, Route
 from paceline.wire.commands import Address
 from paceline.wire.controller_calls.base import ControllerName, Read
+from paceline.wire.rights import CHANGE_CLUSTER, KNOWN_USER, SEE_CLUSTER
 
 
 class GetCluster(Read[dict[str, Any]]):
@@ -15,12 +16,14 @@ class GetCluster(Read[dict[str, Any]]):
     `controller_id`, `leader`, `leader_address`, `term`."""
 
     routes = (Route("GET", "/v1/cluster"),)
+    needs = SEE_CLUSTER
 
 
 class GetStatus(Request[dict[str, Any]]):
     """The state of this controller. `digest` is equal on controllers of equal `applied_index`."""
 
     routes = (Route("GET", "/v1/status"),)
+    needs = SEE_CLUSTER
 
 
 class Member(Answer, kw_only=True):
@@ -49,6 +52,7 @@ class ListMembers(Read[MemberList]):
     """The controllers' member list."""
 
     routes = (Route("GET", "/v1/members"),)
+    needs = SEE_CLUSTER
 
 
 class Changing(Answer):
@@ -62,6 +66,7 @@ class AddMember(Request[Changing], kw_only=True):
     list is answered once a later list holds it. STALE_GENERATION, NOT_YET: ask again."""
 
     routes = (Route("POST", "/v1/members", 202),)
+    needs = CHANGE_CLUSTER
     controller_id: ControllerName
     raft: Address
     client: Address
@@ -73,6 +78,7 @@ class RemoveMember(Request[Changing], kw_only=True):
     """Take a controller out, or give up a learner."""
 
     routes = (Route("DELETE", "/v1/members/{controller}", 202),)
+    needs = CHANGE_CLUSTER
     controller: ControllerName
     generation: Number | None = None
 
@@ -94,6 +100,7 @@ class TransferLeadership(Request[Leadership], kw_only=True):
     STALE_TERM."""
 
     routes = (Route("POST", "/v1/leadership"),)
+    needs = CHANGE_CLUSTER
     to: ControllerName | None = None
     from_: ControllerName | None = msgspec.field(name="from", default=None)
     term: Annotated[int, Meta(ge=1)] | None = None
@@ -111,3 +118,4 @@ class OpenSession(Request[OpenedSession]):
     often they are asked for."""
 
     routes = (Route("POST", "/v1/sessions", 201),)
+    needs = KNOWN_USER

@@ -6,6 +6,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from paceline.wire.calls.request import U32_MAX, Answer, Request, Route
 from paceline.wire.controller_calls.base import GroupId, Read, Written
+from paceline.wire.rights import CREATE, DELETE, GET, KNOWN_USER, PUB, SUB, UPDATE, on_topic
 from paceline.wire.static_topics import LOGICAL_QUEUES_MAX
 from paceline.wire.topic_commands import (
     GROUPS_MAX,
@@ -76,6 +77,7 @@ class ListTopics(Read[TopicList], kw_only=True):
     """All topics."""
 
     routes = (Route("GET", "/v1/topics"),)
+    needs = KNOWN_USER
     system: bool = False
     """Also those that the system made."""
 
@@ -84,6 +86,7 @@ class GetTopic(Read[Topic], kw_only=True):
     """One topic. TOPIC_NOT_FOUND."""
 
     routes = (Route("GET", "/v1/topics/{topic}"),)
+    needs = (on_topic(PUB, SUB, GET),)
     topic: str
 
 
@@ -91,6 +94,7 @@ class CreateTopic(Request[WrittenTopic], kw_only=True):
     """Create a topic. TOPIC_EXISTS, GROUP_NOT_FOUND."""
 
     routes = (Route("POST", "/v1/topics", 201),)
+    needs = (on_topic(CREATE),)
     topic: str
     queues: Queues | None = None
     """Queues to write to, 8 if left out; without `read_queues` also to read from."""
@@ -110,6 +114,7 @@ class AlterTopic(Request[WrittenTopic], kw_only=True):
     409."""
 
     routes = (Route("PUT", "/v1/topics/{topic}"),)
+    needs = (on_topic(UPDATE),)
     topic: str
     queues: QueuesLeft | None = None
     """Both numbers that follow."""
@@ -129,6 +134,7 @@ class DeleteTopic(Request[Written], kw_only=True):
     """Delete a topic with its messages. TOPIC_NOT_FOUND."""
 
     routes = (Route("DELETE", "/v1/topics/{topic}"),)
+    needs = (on_topic(DELETE),)
     topic: str
 
 
@@ -138,6 +144,7 @@ class RemapQueue(Request[WrittenTopic], kw_only=True):
     WRITE_WIPED are 409, NOT_STATIC 400."""
 
     routes = (Route("POST", "/v1/topics/{topic}/remap"),)
+    needs = (on_topic(UPDATE),)
     topic: str
     logical_queue: Annotated[int, Meta(ge=0, lt=LOGICAL_QUEUES_MAX)]
     group: GroupId

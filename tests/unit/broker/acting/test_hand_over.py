@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import aiohttp
 import pytest
+from tests.support.askers import PROOFS
 from tests.support.http.door import a_batch
 from tests.support.service.fakes import GROUP, Bench, a_view
 from tests.support.service.send import Answers
@@ -51,7 +52,7 @@ class Scene:
         self.disk.make_folder("/data")
         self.kept = OffsetsFile(self.disk, "/data")
         self.role = Successor(port)
-        self.hand_over = ActingHandover(self.role, self.kept, http, ManualClock())
+        self.hand_over = ActingHandover(self.role, self.kept, http, ManualClock(), proofs=PROOFS)
 
     def keep(
         self, offset: int, *, generation: int = 0, token: Token | None = None, group_id: int = 0
@@ -82,7 +83,8 @@ async def a_scene() -> AsyncIterator[Scene]:
     bench = Bench()
     bench.service.sender.send(a_batch(*[b"x"] * 10), Answers(), 0)
     bench.writer.confirm_all()
-    door = BrokerHttp(bench.service, metrics=Metrics(cluster="c", node_type="b", node_id="1"))
+    metrics = Metrics(cluster="c", node_type="b", node_id="1")
+    door = BrokerHttp(bench.service, metrics=metrics, proofs=PROOFS)
     http = aiohttp.ClientSession()
     port = await door.start("127.0.0.1", 0)
     try:

@@ -53,6 +53,7 @@ def some_links(*links: FakeLink, request_timeout_ms: int = 30) -> ControllerLink
         identity=_nobody,
         heartbeat=lambda: None,
         on_view=lambda view: None,
+        on_security=lambda security: None,
         on_refused=lambda refused: None,
         on_time=lambda controller, unix_ms: None,
         on_hand_over=lambda order, reply: None,

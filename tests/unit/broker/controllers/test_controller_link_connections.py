@@ -61,6 +61,7 @@ async def linked_to(controller: Controller) -> AsyncIterator[None]:
         ),
         heartbeat=lambda: None,
         on_view=lambda view: None,
+        on_security=lambda security: None,
         on_refused=lambda refused: None,
         on_time=lambda controller, unix_ms: None,
         on_hand_over=lambda order, reply: None,

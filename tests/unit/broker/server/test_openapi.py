@@ -4,6 +4,7 @@ import re
 
 import pytest
 from openapi_spec_validator import validate
+from tests.support.askers import PROOFS
 from tests.support.service.fakes import Bench
 
 from paceline.platform.telemetry import Metrics
@@ -21,7 +22,7 @@ def test_it_is_valid_openapi_3_1() -> None:
 
 async def test_it_names_every_route_that_is_served_and_no_other() -> None:
     metrics = Metrics(cluster="c", node_type="broker", node_id="b")
-    http = BrokerHttp(Bench().service, metrics=metrics)
+    http = BrokerHttp(Bench().service, metrics=metrics, proofs=PROOFS)
 
     served = {
         (route.method.lower(), route.resource.canonical)

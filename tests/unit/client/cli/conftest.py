@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -52,9 +52,20 @@ class Runner:
         return [orjson.loads(line) for line in result.stdout.splitlines()]
 
 
-def run_command(*arguments: str, stdin: str | bytes = b"", bootstrap: str = "") -> Outcome:
+def run_command(
+    *arguments: str,
+    stdin: str | bytes = b"",
+    bootstrap: str = "",
+    environment: Mapping[str, str] = {},
+) -> Outcome:
     """Run `main` as a program would, with the cluster's address from the environment."""
-    runner = CliRunner(env={"PACELINE_BOOTSTRAP": bootstrap or None})
+    runner = CliRunner(
+        env={
+            "PACELINE_BOOTSTRAP": bootstrap or None,
+            "PACELINE_CONFIG_DIR": "/nowhere/of/anybody",  # nobody's own profile
+            **environment,
+        }
+    )
     with runner.isolation(input=stdin) as (stdout, stderr, _):
         exit_code = cli.main(arguments)
     return Outcome(

@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from tests.support.askers import PROOFS
 from tests.support.controller.builders import users_topics
 from tests.support.controller.harness import Controllers, controllers, eventually, free_address
 from tests.support.controller.sessions import a_cluster
@@ -156,6 +157,7 @@ async def _serving(leader: _BadLeader | None) -> AsyncIterator[tuple[Any, str]]:
         controller_id="c9",
         timeout_ms=300,
         source_host="",
+        proofs=PROOFS,
     )
     await relay.start()
     ours = web.Application(middlewares=[problem_middleware, relay.middleware])

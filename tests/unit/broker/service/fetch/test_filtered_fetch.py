@@ -4,6 +4,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from tests.support.askers import ANYBODY
 from tests.support.http.door import a_batch
 from tests.support.service.fakes import Bench, until
 from tests.support.service.fetch import Fetches
@@ -183,7 +184,7 @@ async def test_the_same_expression_has_the_same_number() -> None:
 )
 async def test_what_is_no_filter_is_refused(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(BadRequestError, match=said):
-        await Bench().service.calls.call({"call": "filter", **fields})
+        await Bench().service.calls.call({"call": "filter", **fields}, asker=ANYBODY)
 
 
 async def test_the_filter_used_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.support.askers import ANYBODY
 from tests.support.service.clients import CONSUMER, PRODUCER
 from tests.support.service.fakes import Bench, turn
 
@@ -20,7 +21,7 @@ class Stream:
 
 
 async def tell(bench: Bench, document: dict[str, Any], via: Any = None) -> None:
-    await bench.service.calls.call({"call": "client", **document}, caller=via)
+    await bench.service.calls.call({"call": "client", **document}, asker=ANYBODY, caller=via)
 
 
 async def listed(bench: Bench, **narrowed: str) -> list[str]:

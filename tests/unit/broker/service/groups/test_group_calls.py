@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.support.askers import ANYBODY
 from tests.support.http.door import a_batch
 from tests.support.service.calls import started
 from tests.support.service.fakes import Bench, until
@@ -108,15 +109,15 @@ async def test_query_waits_for_a_read_round_even_when_all_is_confirmed() -> None
 async def test_a_member_whose_stream_closed_is_dropped_unless_it_comes_back() -> None:
     bench = Bench(member_interval_ms=0)
     killed, cut, other = object(), object(), object()
-    await bench.service.calls.call(heartbeat("killed"), caller=killed)
-    await bench.service.calls.call(heartbeat("cut"), caller=cut)
-    await bench.service.calls.call(heartbeat("moved"), caller=cut)
-    await bench.service.calls.call(heartbeat("moved"), caller=other)
+    await bench.service.calls.call(heartbeat("killed"), asker=ANYBODY, caller=killed)
+    await bench.service.calls.call(heartbeat("cut"), asker=ANYBODY, caller=cut)
+    await bench.service.calls.call(heartbeat("moved"), asker=ANYBODY, caller=cut)
+    await bench.service.calls.call(heartbeat("moved"), asker=ANYBODY, caller=other)
     await beat(bench, "posting")
 
     for connection in (killed, cut):
         bench.service.connection_lost(connection)
-    await bench.service.calls.call(heartbeat("cut"), caller=object())
+    await bench.service.calls.call(heartbeat("cut"), asker=ANYBODY, caller=object())
     bench.clock.advance(bench.service.settings.member_lost_ms)
     before = await beat(bench, "posting")
     waiting = await started(beat(bench, "posting", generation=before["generation"], wait_ms=60_000))

@@ -4,6 +4,7 @@ import asyncio
 from operator import sub
 
 import pytest
+from tests.support.askers import ANYBODY
 from tests.support.service.calls import started
 from tests.support.service.fakes import turn, until
 from tests.support.service.transactions import HalfBench
@@ -45,7 +46,7 @@ async def test_an_end_that_was_read_before_the_half_moved_ends_it_all_the_same()
     needs.append_again(bench.writer.end)
 
     # One after another begins; the first has read and not decided when the second moves the half.
-    await asyncio.gather(bench.ends.end_one(text, Ended.COMMITTED), needs.turn())
+    await asyncio.gather(bench.ends.end_one(text, Ended.COMMITTED, asker=ANYBODY), needs.turn())
 
     assert bench.kinds()[-2:] == [(Kind.HALF, Cause.AGAIN), (Kind.NORMAL, Cause.COMMITTED)]
     assert bench.bodies() == [b"a"]

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import orjson
 import pytest
+from tests.support.askers import ANYBODY
 from tests.support.service.calls import started
 from tests.support.service.fakes import turn, until
 from tests.support.service.transactions import TIME_OUT_MS, HalfBench
@@ -39,7 +40,9 @@ async def test_ends_of_large_halves_are_read_and_decided_in_steps() -> None:
 
     rows = await started(bench.end(commit=large, rollback=[rolled_back]))
     await until(lambda: bench.log.end > begun)
-    assert (await bench.ends.end_one(small, Ended.COMMITTED))["outcome"] == "COMMITTED"
+    assert (await bench.ends.end_one(small, Ended.COMMITTED, asker=ANYBODY))[
+        "outcome"
+    ] == "COMMITTED"
     assert not rows.done(), "the small one has not waited for all of the large ones"
     [found] = await rows
     assert found == ["COMMITTED"] * 24 + ["ROLLED_BACK"]
@@ -63,7 +66,9 @@ async def test_many_that_end_large_halves_at_once_hold_so_much_and_all_end(
         return await read(reader, half)
 
     monkeypatch.setattr(HalfMessageReader, "batch_of", reading)
-    answers = await asyncio.gather(*(bench.ends.end_one(text, Ended.COMMITTED) for text in large))
+    answers = await asyncio.gather(
+        *(bench.ends.end_one(text, Ended.COMMITTED, asker=ANYBODY) for text in large)
+    )
 
     assert {row["outcome"] for row in answers} == {"COMMITTED"}
     assert bench.bodies() == [LARGE] * 64

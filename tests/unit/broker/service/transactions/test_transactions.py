@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.support.askers import ANYBODY
 from tests.support.http.door import a_batch
 from tests.support.service.calls import started
 from tests.support.service.fakes import a_view, turn, until
@@ -51,7 +52,7 @@ async def test_a_contradicting_end_is_refused_without_effect() -> None:
 
     assert codes == ["TRANSACTION_ENDED", "TRANSACTION_ENDED"]
     with pytest.raises(TransactionEndedError) as caught:
-        await bench.ends.end_one(first, Ended.ROLLED_BACK)
+        await bench.ends.end_one(first, Ended.ROLLED_BACK, asker=ANYBODY)
     assert caught.value.details["outcome"] == "COMMITTED"
     assert bench.log.end == end
     assert bench.bodies() == [b"a"]
@@ -64,8 +65,8 @@ async def test_ends_of_one_turn_are_one_batch_a_queue_and_one_record() -> None:
     before = len(bench.log.batches)
 
     answers = await asyncio.gather(
-        *(bench.ends.end_one(text, Ended.COMMITTED) for text in [*ids[:4], *other]),
-        *(bench.ends.end_one(text, Ended.ROLLED_BACK) for text in ids[4:]),
+        *(bench.ends.end_one(text, Ended.COMMITTED, asker=ANYBODY) for text in [*ids[:4], *other]),
+        *(bench.ends.end_one(text, Ended.ROLLED_BACK, asker=ANYBODY) for text in ids[4:]),
     )
 
     assert [row["outcome"] for row in answers] == ["COMMITTED"] * 5 + ["ROLLED_BACK"] * 2
@@ -82,8 +83,8 @@ async def test_commit_and_rollback_that_race_are_decided_in_order_of_arrival() -
     [text] = bench.half(b"a")
 
     outcomes: list[Any] = await asyncio.gather(
-        bench.ends.end_one(text, Ended.ROLLED_BACK),
-        bench.ends.end_one(text, Ended.COMMITTED),
+        bench.ends.end_one(text, Ended.ROLLED_BACK, asker=ANYBODY),
+        bench.ends.end_one(text, Ended.COMMITTED, asker=ANYBODY),
         return_exceptions=True,
     )
 
@@ -96,9 +97,9 @@ async def test_an_end_is_answered_when_confirm_has_passed_it() -> None:
     bench = HalfBench(is_automatic=False)
     [text] = bench.half(b"a")
 
-    asking = await started(bench.ends.end_one(text, Ended.COMMITTED))
+    asking = await started(bench.ends.end_one(text, Ended.COMMITTED, asker=ANYBODY))
     await until(lambda: bench.bodies() == [b"a"])
-    again = await started(bench.ends.end_one(text, Ended.COMMITTED))
+    again = await started(bench.ends.end_one(text, Ended.COMMITTED, asker=ANYBODY))
     assert not asking.done()
     assert not again.done(), "it tells of what is not confirmed"
     bench.writer.confirm_all()
@@ -123,7 +124,7 @@ async def test_forged_ids_are_refused_without_effect(text: str, error: type[Exce
     bench.half(b"a")
     end = bench.log.end
     with pytest.raises(error):
-        await bench.ends.end_one(text, Ended.COMMITTED)
+        await bench.ends.end_one(text, Ended.COMMITTED, asker=ANYBODY)
 
     assert bench.log.end == end
 
@@ -133,7 +134,7 @@ async def test_an_unknown_id_is_unknown_only_after_a_read_round() -> None:
     bench = HalfBench()
     bench.writer.rounds_blocked = True
 
-    asking = await started(bench.ends.end_one(bench.id_of(4096), Ended.COMMITTED))
+    asking = await started(bench.ends.end_one(bench.id_of(4096), Ended.COMMITTED, asker=ANYBODY))
     await until(lambda: bench.writer.rounds == 1)
     assert not asking.done()
     bench.writer.end_rounds()
@@ -148,11 +149,11 @@ async def test_only_the_master_of_an_open_epoch_ends_anything() -> None:
     [text] = bench.half(b"a")
     bench.writer.is_open = False
     with pytest.raises(NotYetAvailableError):
-        await bench.ends.end_one(text, Ended.COMMITTED)
+        await bench.ends.end_one(text, Ended.COMMITTED, asker=ANYBODY)
 
     bench.role.become_acting(2)
     with pytest.raises(NoMasterError):
-        await bench.ends.end_one(text, Ended.COMMITTED)
+        await bench.ends.end_one(text, Ended.COMMITTED, asker=ANYBODY)
     assert bench.bodies() == []
 
 
@@ -163,8 +164,8 @@ async def test_a_topic_that_is_deleted_takes_no_commit_but_a_rollback() -> None:
     bench.service.view_changed(a_view(version=3, topics={}))
 
     with pytest.raises(TransactionEndedError, match="topic was deleted"):
-        await bench.ends.end_one(text, Ended.COMMITTED)
-    answer = await bench.ends.end_one(text, Ended.ROLLED_BACK)
+        await bench.ends.end_one(text, Ended.COMMITTED, asker=ANYBODY)
+    answer = await bench.ends.end_one(text, Ended.ROLLED_BACK, asker=ANYBODY)
 
     assert answer["outcome"] == "ROLLED_BACK"
 
@@ -176,9 +177,9 @@ async def test_a_topic_without_a_queue_here_for_now_is_not_a_deleted_one() -> No
     bench.service.routes.queue_counts = {}
 
     with pytest.raises(NotYetAvailableError):
-        await bench.ends.end_one(text, Ended.COMMITTED)
+        await bench.ends.end_one(text, Ended.COMMITTED, asker=ANYBODY)
     bench.service.view_changed(a_view(version=3))
-    await bench.ends.end_one(text, Ended.COMMITTED)
+    await bench.ends.end_one(text, Ended.COMMITTED, asker=ANYBODY)
 
     assert bench.bodies() == [b"a"]
 
@@ -353,7 +354,7 @@ async def test_after_the_last_check_the_half_goes_to_the_check_max_topic() -> No
     properties = view.properties()[0]
     assert (properties["REAL_TOPIC"], properties["TRANSACTION_CHECK_TIMES"]) == ("orders", "2")
     with pytest.raises(TransactionEndedError) as caught:
-        await bench.ends.end_one(text, Ended.COMMITTED)
+        await bench.ends.end_one(text, Ended.COMMITTED, asker=ANYBODY)
     assert caught.value.details["outcome"] == "CHECKED_OUT"
     assert bench.bodies() == []
 
@@ -385,7 +386,7 @@ async def test_a_poll_ends_with_the_mastership_and_with_its_time() -> None:
 async def test_an_end_read_under_another_mastership_is_put_off() -> None:
     bench = HalfBench()
     [text] = bench.half(b"a")
-    asking = asyncio.gather(bench.ends.end_one(text, Ended.COMMITTED))
+    asking = asyncio.gather(bench.ends.end_one(text, Ended.COMMITTED, asker=ANYBODY))
 
     def switch() -> None:
         bench.role.become_replica()

@@ -1,0 +1,49 @@
+"""What one stream may do: decided once for each topic, until users or rights change."""
+
+from collections.abc import Iterable
+
+from paceline.errors import UnauthenticatedError
+from paceline.platform.ports import Buffer
+from paceline.security.access import Asker
+from paceline.wire.rights import PUB, SUB
+from paceline.wire.stream import FetchQueue
+
+_TOPIC_ID = slice(68, 72)
+"""In a record batch, little-endian."""
+
+
+class StreamRights:
+    """Of one connection, while rights are switched on."""
+
+    def __init__(self, asker: Asker) -> None:
+        self.asker = asker._replace(granted=set())
+        self._sent: set[int] = set()
+        self._read: set[int] = set()
+
+    def check_send(self, batch: Buffer) -> None:
+        """Raise unless it may send to the batch's topic. What is no batch, the sender refuses."""
+        topic_id = int.from_bytes(batch[_TOPIC_ID], "little")
+        if topic_id not in self._sent and len(batch) >= _TOPIC_ID.stop:
+            self.asker.check_topic(topic_id, PUB)
+            self._sent.add(topic_id)
+
+    def check_read(self, queues: Iterable[FetchQueue]) -> None:
+        """Raise unless it may read the topics of all these queues."""
+        new = {queue.topic_id for queue in queues} - self._read
+        if new:
+            self.asker.check_topics(new, SUB)
+            self._read |= new
+
+    def still_holds(self) -> bool:
+        """Whether all that it has done, it may do again: asked when users or rights changed."""
+        self._sent.clear()
+        self._read.clear()
+        return self.asker.still_holds()
+
+    def is_valid(self) -> bool:
+        """Whether its key counts."""
+        try:
+            self.asker.access.check_valid(self.asker.principal)
+        except UnauthenticatedError:
+            return not self.asker.access.is_enforced
+        return True

@@ -1,0 +1,185 @@
+"""Users, access keys and policies, for `AdminClient`: who may do what, and whether that counts.
+
+docs/features/rights.md says what they mean.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from paceline.admin.requests import AdminRequests
+from paceline.errors import CommandRefusedError
+from paceline.net.connect import Credentials
+from paceline.wire.calls.request import Request, read_request
+from paceline.wire.controller_calls import security as calls
+
+Row = dict[str, Any]
+
+_ACCESS_KEY_BYTES, _SECRET_KEY_BYTES = 10, 32
+_EDITS_MAX = 10
+"""Of a policy that others change at the same time."""
+
+
+class Users:
+    """`AdminClient.users`."""
+
+    def __init__(self, requests: AdminRequests) -> None:
+        self._requests = requests
+
+    async def all(self) -> list[Row]:
+        """All users by name: `user`, `type`, `is_enabled`, `keys`."""
+        answer = await self._requests.read(calls.ListUsers(linearizable=True))
+        rows: list[Row] = answer["users"]
+        return rows
+
+    async def get(self, user: str) -> Row:
+        """One user. UserNotFoundError."""
+        request = read_request(calls.GetUser, {"user": user, "linearizable": True})
+        return await self._requests.read(request)
+
+    async def create(self, user: str, *, is_super: bool = False) -> None:
+        """Make a user, who may do nothing yet; a super user may do everything.
+        CommandRefusedError (USER_EXISTS)."""
+        type_ = "Super" if is_super else "Normal"
+        await self._write(calls.PutUser, user=user, type=type_, new=True)
+
+    async def alter(
+        self, user: str, *, is_super: bool | None = None, is_enabled: bool | None = None
+    ) -> None:
+        """Change what is given. UserNotFoundError; CommandRefusedError (NO_SUPER_USER): nobody
+        could give rights any more."""
+        type_ = None if is_super is None else "Super" if is_super else "Normal"
+        await self._write(calls.PutUser, user=user, type=type_, enabled=is_enabled)
+
+    async def delete(self, user: str) -> None:
+        """Delete a user with its keys and its policy. UserNotFoundError, CommandRefusedError."""
+        await self._write(calls.DeleteUser, user=user)
+
+    async def add_key(
+        self, user: str, *, name: str = "", expires_unix_ms: int | None = None
+    ) -> Credentials:
+        """A new access key with its secret key, which nobody can tell again. `name`: what it is
+        for. UserNotFoundError, CommandRefusedError (TOO_MANY_KEYS)."""
+        random = self._requests.cluster.random
+        made = Credentials(
+            access_key="pk" + random.token(_ACCESS_KEY_BYTES).hex(),
+            secret_key="sk_" + random.token(_SECRET_KEY_BYTES).hex(),
+        )
+        await self._write(
+            calls.PutAccessKey,
+            user=user,
+            access_key=made.access_key,
+            secret_key=made.secret_key,
+            name=name,
+            expires_unix_ms=expires_unix_ms,
+        )
+        return made
+
+    async def remove_key(self, user: str, access_key: str) -> None:
+        """Revoke an access key: whoever shows it is refused from now on. UserNotFoundError."""
+        await self._write(calls.DeleteAccessKey, user=user, access_key=access_key)
+
+    async def _write(self, type_: type[Request[Any]], **fields: Any) -> None:
+        await self._requests.once(read_request(type_, fields))
+
+
+class Policies:
+    """`AdminClient.policies`: what users may do."""
+
+    def __init__(self, requests: AdminRequests) -> None:
+        self._requests = requests
+
+    async def all(self) -> list[Row]:
+        """All policies by user: `user`, `revision`, `custom`, `default`."""
+        answer = await self._requests.read(calls.ListPolicies(linearizable=True))
+        rows: list[Row] = answer["policies"]
+        return rows
+
+    async def get(self, user: str) -> Row:
+        """The policy of a user; `revision` 0: there is none. UserNotFoundError."""
+        request = read_request(calls.GetPolicy, {"user": user, "linearizable": True})
+        return await self._requests.read(request)
+
+    async def put(
+        self,
+        user: str,
+        *,
+        custom: Sequence[Row] = (),
+        default: Sequence[Row] = (),
+        revision: int | None = None,
+    ) -> int:
+        """Put a whole policy in place of the one of that revision, or of any; the new revision.
+
+        An entry has `resource`, `actions`, and perhaps `sources` and `decision`.
+        CommandRefusedError (STALE_REVISION): somebody has changed it since it was read.
+        """
+        document = {"user": user, "custom": list(custom), "default": list(default)}
+        request = read_request(calls.PutPolicy, {**document, "revision": revision})
+        answer = await self._requests.once(request)
+        return int(answer["revision"])
+
+    async def set_entry(
+        self,
+        user: str,
+        resource: str,
+        actions: Sequence[str],
+        *,
+        sources: Sequence[str] = (),
+        decision: str = "Allow",
+        is_default: bool = False,
+    ) -> int:
+        """Set what a user may do on a resource, in place of what its policy said of it."""
+        entry = {
+            "resource": resource,
+            "actions": list(actions),
+            "sources": list(sources),
+            "decision": decision,
+        }
+        return await self._edit(user, resource, [entry], is_default=is_default)
+
+    async def remove_entry(self, user: str, resource: str, *, is_default: bool = False) -> int:
+        """Take out what the policy of a user says of a resource."""
+        return await self._edit(user, resource, [], is_default=is_default)
+
+    async def explain(self, user: str, action: str, resource: str, *, source: str = "") -> Row:
+        """`is_allowed`, `why`, and the `entry` that decides. UserNotFoundError."""
+        document = {"user": user, "action": action, "resource": resource, "source": source}
+        request = read_request(calls.Explain, {**document, "linearizable": True})
+        return await self._requests.read(request)
+
+    async def _edit(self, user: str, resource: str, entries: list[Row], *, is_default: bool) -> int:
+        """Of one resource; repeated where somebody else was faster."""
+        name = "default" if is_default else "custom"
+        for turn in range(_EDITS_MAX):
+            now = await self.get(user)
+            kept = [entry for entry in now[name] if entry["resource"] != resource]
+            changed = {**now, name: [*kept, *entries]}
+            try:
+                return await self.put(
+                    user,
+                    custom=changed["custom"],
+                    default=changed["default"],
+                    revision=now["revision"],
+                )
+            except CommandRefusedError as error:
+                if error.details.get("reason") != "STALE_REVISION" or turn == _EDITS_MAX - 1:
+                    raise
+        raise AssertionError("the last turn returns or raises")
+
+
+class SecurityMode:
+    """`AdminClient.security`: whether rights are enforced, and who one is."""
+
+    def __init__(self, requests: AdminRequests) -> None:
+        self._requests = requests
+
+    async def get(self) -> Row:
+        """`mode` ("off", "dry-run" or "on"), `version`, `users`, `super_users`."""
+        return await self._requests.read(calls.GetSecurity(linearizable=True))
+
+    async def set(self, mode: str) -> None:
+        """Switch rights on, off, or on for trial. CommandRefusedError (NO_SUPER_USER)."""
+        await self._requests.once(read_request(calls.SetSecurityMode, {"mode": mode}))
+
+    async def whoami(self) -> Row:
+        """`user`, `access_key`, `type`, `mode`, `policy`."""
+        return await self._requests.read_path("/v1/whoami")

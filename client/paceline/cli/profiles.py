@@ -1,0 +1,97 @@
+"""Profiles of a person: clusters and the access keys for them, in one file that only he can read.
+
+`paceline login` writes it; every command that meets a cluster reads the profile that
+PACELINE_PROFILE names, or `default`.
+"""
+
+import os
+import stat
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import orjson
+
+from paceline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from paceline.net.connect import Credentials
+
+FILE_NAME = "profiles.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """One cluster, and as whom to meet it."""
+
+    bootstrap: str
+    access_key: str = ""
+    secret_key: str = ""
+    allow_plaintext: bool = False
+
+    def credentials(self) -> "Credentials | None":
+        from paceline.net.connect import Credentials
+
+        if not self.access_key:
+            return None
+        return Credentials(
+            access_key=self.access_key,
+            secret_key=self.secret_key,
+            allow_plaintext=self.allow_plaintext,
+        )
+
+
+def read_profiles(folder: Path) -> dict[str, Profile]:
+    """All profiles by name. ConfigError if others can read the file, or it is none."""
+    path = folder / FILE_NAME
+    try:
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            content = file.read()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
+    if mode & 0o077:
+        raise ConfigError(
+            f"{path} has secret keys and mode {mode:04o}, so others can read it; run: chmod 600"
+            f" {path}"
+        )
+    try:
+        document = orjson.loads(content)
+        return {name: _profile(each) for name, each in document["profiles"].items()}
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} is no file of profiles: {error!r}") from error
+
+
+def write_profile(folder: Path, name: str, profile: Profile | None) -> Path:
+    """Put a profile in place of the one of that name, or take it out (None); the file."""
+    profiles = read_profiles(folder)
+    profiles.pop(name, None)
+    if profile is not None:
+        profiles[name] = profile
+    document = {"profiles": {each: asdict(profiles[each]) for each in sorted(profiles)}}
+    path, beside = folder / FILE_NAME, folder / f".{FILE_NAME}.new"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o600)
+            file.write(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+            file.flush()
+            os.fsync(descriptor)
+        beside.replace(path)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
+    return path
+
+
+def _profile(document: dict[str, object]) -> Profile:
+    known = {field.name for field in fields(Profile)}
+    if not set(document) <= known:
+        raise KeyError(*(set(document) - known))
+    profile = Profile(**document)  # type: ignore[arg-type]  # checked below
+    texts = (profile.bootstrap, profile.access_key, profile.secret_key)
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a profile has texts")
+    return profile

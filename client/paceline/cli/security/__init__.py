@@ -1,0 +1,1 @@
+"""Users, rights, and who a person is at this machine."""

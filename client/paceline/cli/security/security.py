@@ -1,0 +1,166 @@
+"""`paceline security`, `paceline login`, `paceline logout`, `paceline whoami`."""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from paceline.cli.asking import ask
+from paceline.cli.options import Connect, cluster_options, defaults
+from paceline.cli.output import echo_json
+from paceline.cli.profiles import Profile, read_profiles, write_profile
+from paceline.cli.security.user import show_key
+from paceline.errors import BadRequestError
+
+if TYPE_CHECKING:
+    from paceline.admin.client import AdminClient
+    from paceline.net.connect import Credentials
+
+FIRST_USER = "admin"
+
+
+@click.group("security")
+def command() -> None:
+    """Switch users and rights on and off."""
+
+
+@command.command("status")
+@cluster_options
+def status(connect: Connect, as_json: bool) -> None:
+    """Show whether rights are enforced, and how many users there are."""
+    found = ask(connect, lambda admin: admin.security.get())
+    if as_json:
+        echo_json(found)
+    else:
+        users, supers = found["users"], found["super_users"]
+        click.echo(f"rights are {found['mode']}; {users} users, {supers} of them super users")
+
+
+@command.command("enable")
+@click.option("--dry-run", is_flag=True, help="Refuse nothing: log and count what would be.")
+@click.option("--save/--no-save", default=True, help="Keep a new key in the profile.")
+@cluster_options
+def enable(dry_run: bool, save: bool, connect: Connect, as_json: bool) -> None:
+    """Have users and rights enforced in this running cluster.
+
+    Where there is no super user yet, `admin` is made and its key shown once; it goes into your
+    profile as well, so the next command finds it.
+    """
+
+    async def work(admin: "AdminClient") -> "Credentials | None":
+        state = await admin.security.get()
+        made = None
+        if not state["super_users"]:
+            await admin.users.create(FIRST_USER, is_super=True)
+            made = await admin.users.add_key(FIRST_USER, name="made by paceline security enable")
+        await admin.security.set("dry-run" if dry_run else "on")
+        return made
+
+    made = ask(connect, work)
+    if made is not None:
+        if save:
+            _save(connect, made)
+        show_key(made, as_json=as_json, user=FIRST_USER)
+    mode = "dry-run" if dry_run else "on"
+    _done(as_json and made is None, as_json, mode)
+
+
+@command.command("disable")
+@cluster_options
+def disable(connect: Connect, as_json: bool) -> None:
+    """Let everybody do everything again. Users and policies stay."""
+    ask(connect, lambda admin: admin.security.set("off"))
+    _done(as_json, as_json, "off")
+
+
+def _done(tells_json: bool, as_json: bool, mode: str) -> None:
+    if tells_json:
+        echo_json({"ok": True, "mode": mode})
+    elif not as_json:
+        click.echo(f"rights are {mode}")
+
+
+@click.command("login")
+@click.option("--access-key", help="Asked for if it is not given.")
+@click.option(
+    "--allow-plaintext", is_flag=True, help="Show the key also over networks, not encrypted."
+)
+@cluster_options
+def login(access_key: str | None, allow_plaintext: bool, connect: Connect, as_json: bool) -> None:
+    """Keep an access key in your profile, in a file that only you can read.
+
+    The secret key is asked for, or read from standard input; never give it as an argument, where
+    others could see it. PACELINE_PROFILE names the profile.
+    """
+    from dataclasses import replace
+
+    from paceline.net.connect import Credentials
+
+    key = access_key or click.prompt("Access key", err=True)
+    secret = (
+        click.prompt("Secret key", hide_input=True, err=True)
+        if sys.stdin.isatty()
+        else sys.stdin.readline()
+    )
+    credentials = Credentials(
+        access_key=key.strip(), secret_key=secret.strip(), allow_plaintext=allow_plaintext
+    )
+    found = ask(replace(connect, credentials=credentials), lambda admin: admin.security.whoami())
+    if found["mode"] == "off":
+        raise BadRequestError(
+            "users and rights are off in this cluster, so nobody can tell whether the key is good;"
+            " switch them on with `paceline security enable`"
+        )
+    path = _save(connect, credentials)
+    if as_json:
+        echo_json({"ok": True, "user": found["user"], "profile": str(path)})
+    else:
+        click.echo(f"you are {found['user']} at {connect.bootstrap}; kept in {path}")
+
+
+@click.command("logout")
+@click.option("--json", "as_json", is_flag=True, help="JSON lines for programs.")
+def logout(as_json: bool) -> None:
+    """Forget the access key of your profile."""
+    found = defaults()
+    name = found.profile
+    is_there = name in read_profiles(found.folder)
+    if is_there:
+        write_profile(found.folder, name, None)
+    if as_json:
+        echo_json({"ok": True, "removed": is_there})
+    else:
+        click.echo(f"profile {name} " + ("removed" if is_there else "is not there"))
+
+
+@click.command("whoami")
+@cluster_options
+def whoami(connect: Connect, as_json: bool) -> None:
+    """Show as whom the cluster knows you, and what you may do."""
+    found = ask(connect, lambda admin: admin.security.whoami())
+    if as_json:
+        echo_json(found)
+        return
+    click.echo(_who(found))
+    for name in ("custom", "default"):
+        for entry in found["policy"].get(name, ()):
+            actions = ",".join(entry["actions"])
+            click.echo(f"  {entry['decision']} {actions} on {entry['resource']}")
+
+
+def _who(found: dict[str, Any]) -> str:
+    if found["mode"] == "off":
+        return "rights are off: everybody may do everything"
+    kind = "" if found["type"] is None else f", a {found['type'].lower()} user"
+    return f"{found['user']}{kind}; rights are {found['mode']}"
+
+
+def _save(connect: Connect, credentials: "Credentials") -> Any:
+    found = defaults()
+    profile = Profile(
+        bootstrap=connect.bootstrap,
+        access_key=credentials.access_key,
+        secret_key=credentials.secret_key,
+        allow_plaintext=credentials.allow_plaintext,
+    )
+    return write_profile(found.folder, found.profile, profile)

@@ -1,0 +1,101 @@
+"""Who asks over HTTP, and whether he may: the same for brokers and controllers.
+
+What is a request of the tables of calls is checked where it is carried out, by its fields, and here
+only whether it comes from a user. What is none (`Resource`) is checked here, by the address. A
+route that declares no rights is refused: it was forgotten.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from aiohttp import web
+
+from paceline.errors import ForbiddenError
+from paceline.http_api.openapi import Resource
+from paceline.platform.telemetry import Metrics
+from paceline.security.access import NODE, Access, Asker, Principal
+from paceline.security.node_proof import NodeProofs
+from paceline.server.http_guard import BODY_DIGEST
+from paceline.wire.calls.request import Request
+from paceline.wire.proof import DIGEST_HEADER, NODE_HEADER, SOURCE_HEADER
+from paceline.wire.rights import ANYBODY, KNOWN_USER, Needs
+
+ASKER = web.RequestKey("asker", Asker)
+"""Of a request that came so far."""
+
+_READS = ("GET", "HEAD")
+
+
+def rights_middleware(
+    access: Access,
+    *,
+    proofs: NodeProofs,
+    calls: Iterable[type[Request[Any]]],
+    others: Iterable[Resource],
+) -> Any:
+    """Inside the one that makes problem documents of errors. It raises UnauthenticatedError and
+    NotAuthorizedError."""
+    declared: dict[tuple[str, str], Needs] = {
+        (route.method, route.path): KNOWN_USER if call.needs else ANYBODY
+        for call in calls
+        for route in call.routes
+    }
+    declared |= {(other.method, other.path): other.needs for other in others}
+
+    @web.middleware
+    async def check(
+        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        principal = _principal(access, proofs, request)
+        asker = request[ASKER] = Asker(access, principal)
+        resource = request.match_info.route.resource
+        if request.match_info.http_exception is not None or resource is None:
+            return await handler(request)  # there is no such route
+        method = "GET" if request.method == "HEAD" else request.method
+        route = (method, resource.canonical)
+        if route not in declared:
+            raise ForbiddenError(f"{method} {resource.canonical} declares no rights")
+        asker.check(declared[route], request.match_info.get)
+        version = access.version
+        response = await handler(request)
+        if version != access.version and method in _READS:
+            # Rights have changed while it waited: what it found may not be his any more.
+            access.check_valid(principal)
+            asker.check(declared[route], request.match_info.get)
+        return response
+
+    return check
+
+
+def register_access(metrics: Metrics, access: Access) -> None:
+    """Metrics of users and rights at a node."""
+    metrics.sampled(
+        "paceline_security_version_count",
+        "Version of users and rights here; alert when it differs between nodes for long.",
+        lambda: access.version,
+    )
+    metrics.sampled(
+        "paceline_security_refused_total",
+        "Requests that no policy allows, answered 401 or 403; alert when it grows.",
+        lambda: access.refused_count,
+    )
+    metrics.sampled(
+        "paceline_security_would_refuse_total",
+        "Requests that would be refused if rights were enforced; enable them when it stands still.",
+        lambda: access.would_refuse_count,
+    )
+    metrics.sampled(
+        "paceline_security_unauthenticated_total",
+        "Requests with a key that is unknown, wrong, revoked or expired; alert when it grows.",
+        lambda: access.unauthenticated_count,
+    )
+
+
+def _principal(access: Access, proofs: NodeProofs, request: web.Request) -> Principal:
+    source, headers = request.remote or "", request.headers
+    if NODE_HEADER in headers and proofs.is_node(request.method, request.raw_path, headers):
+        request[BODY_DIGEST] = headers.get(DIGEST_HEADER, "")
+        if SOURCE_HEADER not in headers:
+            return Principal(NODE, source, is_node=True)
+        source = headers[SOURCE_HEADER]  # a follower relays it
+    return access.authenticate(headers.get("Authorization"), source=source)

@@ -1,0 +1,346 @@
+"""What a node decides by: who asks, and whether he may.
+
+One `Access` in each broker and controller. It is given each newer state of users and rights, and
+keeps what it has decided until then: a decision costs a look into a table. Who asks shows an access
+key and its secret (`Authorization: Bearer KEY.SECRET`), or is the user `anonymous`.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+from paceline.errors import NotAuthorizedError, UnauthenticatedError
+from paceline.platform.ports import Clock
+from paceline.platform.telemetry import strangers
+from paceline.security.decide import Rules, Verdict
+from paceline.wire.calls.request import Request
+from paceline.wire.cluster import ClusterView
+from paceline.wire.rights import (
+    SEE_GROUP,
+    SEE_TOPIC,
+    Action,
+    Need,
+    Needs,
+    Resource,
+    ResourceType,
+    named,
+    on_topic,
+    topic_resource,
+)
+from paceline.wire.users import ANONYMOUS, Mode, Security, User, UserType
+
+log = logging.getLogger("paceline.security")
+
+VERDICTS_MAX = 100_000
+"""Decisions that are kept; then all are made anew."""
+TOLD_MAX = 1_000
+"""Refusals that the log tells, of one version: whoever tries names does not fill the disk."""
+NODE = "node"
+"""The user name of a node of this cluster that has proven the cluster's secret."""
+_BEARER = "bearer "
+_WHO = (
+    "this cluster has users and rights: show an access key (PACELINE_ACCESS_KEY and"
+    " PACELINE_SECRET_KEY, or `paceline login`)"
+)
+
+
+Grant: TypeAlias = tuple[Resource, tuple[Action, ...]]
+"""One of these actions on a resource."""
+
+
+class Principal(NamedTuple):
+    """Who asks."""
+
+    user: str
+    source: str
+    """His address; empty: unknown."""
+    access_key: str = ""
+    is_node: bool = False
+    """A node of this cluster, proven by the cluster's secret. It may do everything."""
+
+
+class Access:
+    """Users and rights, as this node knows them."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        topic_name: Callable[[int], str] = str,
+    ) -> None:
+        """`topic_name`: of a topic id that a request names; it raises TopicNotFoundError."""
+        self._clock = clock
+        self._topic_name = topic_name
+        self._security = Security()
+        self._rules = Rules(self._security)
+        self._owners: dict[str, str] = {}
+        """Access key -> user."""
+        self._verdicts: dict[tuple[str, str, Resource, tuple[Action, ...]], Verdict] = {}
+        self._told: set[tuple[str, str, Resource, tuple[Action, ...]]] = set()
+        self._listeners: list[Callable[[], None]] = []
+        self.refused_count = 0
+        self.would_refuse_count = 0
+        self.unauthenticated_count = 0
+
+    @property
+    def security(self) -> Security:
+        """For reading."""
+        return self._security
+
+    @property
+    def version(self) -> int:
+        return self._security.version
+
+    @property
+    def is_on(self) -> bool:
+        """Rights are looked at: enforced, or tried (`is_enforced` false)."""
+        return self._security.mode is not Mode.OFF
+
+    @property
+    def is_enforced(self) -> bool:
+        return self._security.mode is Mode.ON
+
+    def apply(self, security: Security) -> bool:
+        """Take a newer state; False: it is none."""
+        if security.version <= self._security.version:
+            return False
+        self._security = security
+        self._rules = Rules(security)
+        self._verdicts.clear()
+        self._told.clear()
+        self._owners = {key: name for name, user in security.users.items() for key in user.keys}
+        for listener in self._listeners:
+            listener()
+        return True
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called after each change, for the life of this object."""
+        self._listeners.append(listener)
+
+    # -- who asks ---------------------------------------------------------------------------------
+
+    def authenticate(self, authorization: str | None, *, source: str) -> Principal:
+        """Who shows that header. UnauthenticatedError unless the key is a user's and counts now."""
+        nobody = Principal(ANONYMOUS, source)
+        if authorization is None or not self.is_on:
+            return nobody
+        try:
+            return self._holder(authorization, source)
+        except UnauthenticatedError as error:
+            self.unauthenticated_count += 1
+            strangers.warning("not_authenticated", extra={"source": source, "why": error.message})
+            if self.is_enforced:
+                raise
+            return nobody
+
+    def _holder(self, authorization: str, source: str) -> Principal:
+        if authorization[: len(_BEARER)].lower() != _BEARER:
+            raise UnauthenticatedError("the Authorization header must be: Bearer KEY.SECRET")
+        access_key, _, secret = authorization[len(_BEARER) :].strip().partition(".")
+        principal = Principal(self._owners.get(access_key, ""), source, access_key)
+        user = self._security.users.get(principal.user)
+        key = None if user is None else user.keys.get(access_key)
+        if key is None or not key.is_secret(secret):
+            # Whether there is such a key is not told to whoever does not hold it.
+            raise UnauthenticatedError("this access key is unknown, or its secret key is another")
+        self.check_valid(principal)
+        return principal
+
+    def check_valid(self, principal: Principal) -> None:
+        """UnauthenticatedError once the user or the key of a principal does not count any more."""
+        if principal.is_node or not principal.access_key or not self.is_on:
+            return
+        user: User | None = self._security.users.get(principal.user)
+        key = None if user is None else user.keys.get(principal.access_key)
+        name, held = principal.user, principal.access_key
+        if user is None or key is None:
+            raise UnauthenticatedError(f"access key {held} of user {name} was revoked")
+        if not user.is_enabled:
+            raise UnauthenticatedError(f"user {name} is disabled")
+        if key.is_expired(self._clock.unix_ms()):
+            raise UnauthenticatedError(
+                f"access key {held} of user {name} has expired; make another one"
+                f" (paceline user add-key {name})"
+            )
+
+    # -- whether he may ---------------------------------------------------------------------------
+
+    def check(
+        self,
+        principal: Principal,
+        needs: Needs,
+        field: Callable[[str], object],
+        granted: set[Grant] | None = None,
+    ) -> None:
+        """Raise unless all `needs` are met; `field` gives what the request has in a field, and
+        what was allowed is added to `granted`.
+
+        UnauthenticatedError, NotAuthorizedError, and what `topic_name` raises.
+        """
+        if not self.is_on:
+            return
+        for need in needs:
+            if need.type is ResourceType.ANY:
+                self._check_known(principal)
+                continue
+            for resource in self._resources(need, field):
+                self.require(principal, resource, need.actions)
+                if granted is not None:
+                    granted.add((resource, need.actions))
+
+    def require(
+        self, principal: Principal, resource: Resource, actions: tuple[Action, ...]
+    ) -> None:
+        """Raise NotAuthorizedError unless one of the actions is allowed."""
+        verdict = self.verdict(principal, resource, actions)
+        if verdict.is_allowed:
+            return
+        self._tell(principal, resource, actions, verdict)
+        if not self.is_enforced:
+            self.would_refuse_count += 1
+            return
+        self.refused_count += 1
+        if principal.user == ANONYMOUS:
+            raise UnauthenticatedError(
+                f"{_WHO}; {_refusal(principal, resource, actions, verdict).message}"
+            )
+        raise _refusal(principal, resource, actions, verdict)
+
+    def may(self, principal: Principal, resource: Resource, actions: tuple[Action, ...]) -> bool:
+        """Whether one of the actions is allowed: what lists show."""
+        return not self.is_enforced or self.verdict(principal, resource, actions).is_allowed
+
+    def verdict(
+        self, principal: Principal, resource: Resource, actions: tuple[Action, ...]
+    ) -> Verdict:
+        """What the policies say, whether they are enforced or not."""
+        if principal.is_node:
+            return Verdict(True, "it is a node of this cluster")
+        asked = (principal.user, principal.source, resource, actions)
+        found = self._verdicts.get(asked)
+        if found is None:
+            found = self._rules.decide(principal.user, resource, actions, source=principal.source)
+            if len(self._verdicts) >= VERDICTS_MAX:
+                self._verdicts.clear()
+            self._verdicts[asked] = found
+        return found
+
+    def _tell(
+        self,
+        principal: Principal,
+        resource: Resource,
+        actions: tuple[Action, ...],
+        verdict: Verdict,
+    ) -> None:
+        """In the log, once for each version of users and rights."""
+        refused = (principal.user, principal.source, resource, actions)
+        if refused in self._told or len(self._told) >= TOLD_MAX:
+            return
+        self._told.add(refused)
+        log.warning(
+            "refused" if self.is_enforced else "would_be_refused",
+            extra={
+                "user": principal.user,
+                "source": principal.source,
+                "resource": str(resource),
+                "actions": _either(actions),
+                "why": verdict.why,
+            },
+        )
+
+    def _check_known(self, principal: Principal) -> None:
+        if principal.user != ANONYMOUS or principal.is_node:
+            return
+        if ANONYMOUS in self._security.policies:
+            return  # it may do something; what, each request is checked for
+        if not self.is_enforced:
+            self.would_refuse_count += 1
+            return
+        raise UnauthenticatedError(_WHO)
+
+    def _resources(self, need: Need, field: Callable[[str], object]) -> Iterable[Resource]:
+        if need.type is ResourceType.CLUSTER:
+            yield Resource(ResourceType.CLUSTER, self._security.cluster_name)
+            return
+        for name in dict.fromkeys(named(field(need.field))):
+            text = self._topic_name(name) if isinstance(name, int) else name
+            if need.type is ResourceType.TOPIC:
+                yield topic_resource(text)
+            else:
+                yield Resource(need.type, text)
+
+
+class Asker(NamedTuple):
+    """Who asks, and what decides: handed to whatever checks by the content of a request."""
+
+    access: Access
+    principal: Principal
+    granted: set[Grant] | None = None
+    """What it was allowed so far, if somebody wants to know whether that still holds later."""
+
+    def still_holds(self) -> bool:
+        """Whether it is still known, and all that was `granted` would be again."""
+        access, principal = self.access, self.principal
+        try:
+            access.check_valid(principal)
+        except UnauthenticatedError:
+            return not access.is_enforced
+        return all(access.may(principal, *grant) for grant in self.granted or ())
+
+    def check(self, needs: Needs, field: Callable[[str], object]) -> None:
+        """As `Access.check`."""
+        self.access.check(self.principal, needs, field, self.granted)
+
+    def check_request(self, request: Request[Any]) -> None:
+        """Raise unless the needs of a request are met."""
+        if self.access.is_on:
+            self.check(request.needed(), partial(getattr, request))
+
+    def check_topic(self, topic: str | int, *actions: Action) -> None:
+        """Raise unless one of the actions is allowed on a topic, by its name or id."""
+        self.check_topics((topic,), *actions)
+
+    def check_topics(self, topics: Iterable[str | int], *actions: Action) -> None:
+        """As `check_topic`, of several."""
+        if self.access.is_on:
+            self.access.check_valid(self.principal)
+            self.check((on_topic(*actions),), lambda field: topics)
+
+    @property
+    def sees_less(self) -> bool:
+        """There may be topics and groups that lists do not show."""
+        access, user = self.access, self.access.security.users.get(self.principal.user)
+        is_super = user is not None and user.type is UserType.SUPER and user.is_enabled
+        return access.is_enforced and not (is_super or self.principal.is_node)
+
+    def visible(self, view: ClusterView) -> ClusterView:
+        """The view with the topics and consumer groups that the asker may see."""
+        if not self.sees_less:
+            return view
+        return view.limited(sees_topic=self.sees_topic, sees_group=self.sees_group)
+
+    def sees_topic(self, name: str) -> bool:
+        """Whether lists show it."""
+        return self.access.may(self.principal, topic_resource(name), SEE_TOPIC)
+
+    def sees_group(self, name: str) -> bool:
+        """Whether lists show the consumer group."""
+        return self.access.may(self.principal, Resource(ResourceType.GROUP, name), SEE_GROUP)
+
+
+def _refusal(
+    principal: Principal, resource: Resource, actions: tuple[Action, ...], verdict: Verdict
+) -> NotAuthorizedError:
+    user = principal.user
+    what = f"{user} may not {_either(actions)} on {resource}: {verdict.why}"
+    if verdict.entry is None:
+        give = f"paceline acl set {user} --resource {resource} --actions {actions[0]}"
+        what += f"; a super user can allow it ({give})"
+    return NotAuthorizedError(
+        what, user=user, resource=str(resource), actions=[str(action) for action in actions]
+    )
+
+
+def _either(actions: tuple[Action, ...]) -> str:
+    return " or ".join(actions)

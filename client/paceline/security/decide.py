@@ -1,0 +1,168 @@
+"""Pure: which entry of a policy decides, in RocketMQ's order (ACL 2.0).
+
+Entries that match the resource, one of the actions and the source are candidates; those of the
+default policy only if none of the custom one is. The most special candidate decides: one for a type
+of resource comes before one for any, a name before a prefix, a longer prefix before a shorter one;
+of two that are equal a denial comes first. Where nothing matches, the answer is no.
+
+So an allowance for one topic counts more than a denial for a prefix of its name, which surprises
+people: `overridden_denials` finds such entries.
+"""
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from paceline.wire.rights import Action, Resource, ResourceType
+from paceline.wire.users import (
+    ANONYMOUS,
+    Decision,
+    ParsedResource,
+    Policy,
+    PolicyEntry,
+    Security,
+    UserType,
+    parse_resource,
+)
+
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class Verdict(NamedTuple):
+    """What was decided, and why."""
+
+    is_allowed: bool
+    why: str
+    """A sentence without its full stop."""
+    entry: PolicyEntry | None = None
+    """What decided; None: no entry did."""
+
+
+class _Rule(NamedTuple):
+    """An entry, made ready to be matched."""
+
+    entry: PolicyEntry
+    resource: ParsedResource
+    networks: tuple[Network, ...]
+
+    def matches(self, resource: Resource, actions: Sequence[Action], source: str) -> bool:
+        own = self.resource
+        if own.type not in (ResourceType.ANY, resource.type):
+            return False
+        is_name = resource.name.startswith(own.name) if own.is_prefix else resource.name == own.name
+        entry = self.entry
+        if not is_name or not (
+            Action.ALL in entry.actions or any(action in entry.actions for action in actions)
+        ):
+            return False
+        return not self.networks or _is_within(source, self.networks)
+
+    @property
+    def rank(self) -> tuple[bool, bool, int, bool]:
+        """The least decides."""
+        own = self.resource
+        return (
+            own.type is ResourceType.ANY,
+            own.is_prefix,
+            -len(own.name) if own.is_prefix else 0,
+            self.entry.decision is Decision.ALLOW,
+        )
+
+
+class Rules:
+    """The policies of one `Security`, each made ready when it is first asked for."""
+
+    def __init__(self, security: Security) -> None:
+        self._security = security
+        self._ready: dict[str, tuple[list[_Rule], list[_Rule]]] = {}
+
+    def decide(
+        self, user: str, resource: Resource, actions: Sequence[Action], *, source: str
+    ) -> Verdict:
+        """Whether a user may do one of `actions` on a resource, coming from that address."""
+        found = self._security.users.get(user)
+        if found is None and user != ANONYMOUS:
+            return Verdict(False, f"there is no user {user}")
+        if found is not None and not found.is_enabled:
+            return Verdict(False, f"user {user} is disabled")
+        if found is not None and found.type is UserType.SUPER:
+            return Verdict(True, f"{user} is a super user")
+        for name, rules in zip(("custom", "default"), self._rules_of(user), strict=True):
+            matching = [rule for rule in rules if rule.matches(resource, actions, source)]
+            if matching:
+                entry = min(matching, key=_rank).entry
+                is_allowed = entry.decision is Decision.ALLOW
+                verb = "allows" if is_allowed else "denies"
+                why = f"the {name} policy of {user} {verb} it: {entry_text(entry)}"
+                return Verdict(is_allowed, why, entry)
+        return Verdict(False, f"no policy of {user} matches")
+
+    def _rules_of(self, user: str) -> tuple[list[_Rule], list[_Rule]]:
+        ready = self._ready.get(user)
+        if ready is None:
+            policy = self._security.policies.get(user, Policy())
+            ready = self._ready[user] = (_rules(policy.custom), _rules(policy.default))
+        return ready
+
+
+def entry_text(entry: PolicyEntry) -> str:
+    """As people write it."""
+    sources = f" from {', '.join(entry.sources)}" if entry.sources else ""
+    return f"{entry.decision} {','.join(entry.actions)} on {entry.resource}{sources}"
+
+
+def overridden_denials(policy: Policy) -> list[tuple[PolicyEntry, PolicyEntry]]:
+    """Each denial with an allowance that counts more on some resource that both are for."""
+    found = []
+    for entries in (policy.custom, policy.default):
+        rules = _rules(entries)
+        found += [
+            (denial.entry, allowance.entry)
+            for denial in rules
+            if denial.entry.decision is Decision.DENY
+            for allowance in rules
+            if allowance.entry.decision is Decision.ALLOW
+            and allowance.rank < denial.rank
+            and _do_overlap(denial, allowance)
+        ]
+    return found
+
+
+def _do_overlap(one: _Rule, other: _Rule) -> bool:
+    types = {one.resource.type, other.resource.type}
+    actions = set(one.entry.actions) & set(other.entry.actions)
+    has_all = Action.ALL in (*one.entry.actions, *other.entry.actions)
+    wide, narrow = sorted((one.resource, other.resource), key=_narrowness)
+    return (
+        (len(types) == 1 or ResourceType.ANY in types)
+        and (bool(actions) or has_all)
+        and (narrow.name.startswith(wide.name) if wide.is_prefix else narrow.name == wide.name)
+    )
+
+
+def _narrowness(resource: ParsedResource) -> tuple[bool, int]:
+    return (not resource.is_prefix, len(resource.name))
+
+
+def _rank(rule: _Rule) -> tuple[bool, bool, int, bool]:
+    return rule.rank
+
+
+def _rules(entries: Iterable[PolicyEntry]) -> list[_Rule]:
+    return [
+        _Rule(
+            entry,
+            parse_resource(entry.resource),
+            tuple(ipaddress.ip_network(source, strict=False) for source in entry.sources),
+        )
+        for entry in entries
+    ]
+
+
+def _is_within(source: str, networks: Iterable[Network]) -> bool:
+    try:
+        address = ipaddress.ip_address(source)
+    except ValueError:
+        return False  # of no address at all: no network has it
+    mapped = getattr(address, "ipv4_mapped", None)
+    return any((mapped or address) in network for network in networks)

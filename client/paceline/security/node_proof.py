@@ -1,0 +1,70 @@
+"""Pure: how a node of the cluster shows another one over HTTP that it is one.
+
+A follower that relays a request vouches for where it came from: policies may name addresses. A
+leader or a broker that asks a master something is no user, and may do what it asks. They hold the
+cluster secret, and send a proof over the request: method, path, Authorization, and a digest of the
+body, with which the body is compared when it is read (`server.http_guard`).
+"""
+
+import hashlib
+from collections.abc import Mapping
+
+from paceline.platform.ports import Random
+from paceline.wire.proof import (
+    DIGEST_HEADER,
+    NODE_HEADER,
+    NONCE_BYTES,
+    PROOF_BYTES,
+    SOURCE_HEADER,
+    Statement,
+)
+
+
+class NodeProofs:
+    """Makes and checks the headers; one for each node."""
+
+    def __init__(self, secret: bytes, *, node_id: str, random: Random) -> None:
+        self._secret = secret
+        self._node_id = node_id
+        self._random = random
+
+    def headers(
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        *,
+        source: str = "",
+        authorization: str = "",
+    ) -> dict[str, str]:
+        """Of a request. `path` with its query, as it is sent; `source` of a relayed one."""
+        nonce, digest = self._random.token(NONCE_BYTES), hashlib.sha256(body).hexdigest()
+        parts = (self._node_id, method, path, digest, source, authorization)
+        proof = _statement(parts, nonce).proof(self._secret).hex()
+        headers = {NODE_HEADER: f"{self._node_id} {nonce.hex()} {proof}", DIGEST_HEADER: digest}
+        if source:
+            headers[SOURCE_HEADER] = source
+        return headers
+
+    def is_node(self, method: str, path: str, headers: Mapping[str, str]) -> bool:
+        """Whether a request with these headers comes from a node of this cluster."""
+        node_id, _, rest = headers.get(NODE_HEADER, "").partition(" ")
+        nonce, _, proof = rest.partition(" ")
+        try:
+            nonce_bytes, proof_bytes = bytes.fromhex(nonce), bytes.fromhex(proof)
+        except ValueError:
+            return False
+        if len(nonce_bytes) != NONCE_BYTES or len(proof_bytes) != PROOF_BYTES:
+            return False
+        digest, source = headers.get(DIGEST_HEADER, ""), headers.get(SOURCE_HEADER, "")
+        parts = (node_id, method, path, digest, source, headers.get("Authorization", ""))
+        return _statement(parts, nonce_bytes).is_proven(proof_bytes, self._secret)
+
+
+def _statement(parts: tuple[str, ...], nonce: bytes) -> Statement:
+    return Statement(
+        purpose="http",
+        prover="".join(f"{len(part)}:{part}" for part in parts),
+        own_nonce=nonce,
+        peer_nonce=b"",
+    )

@@ -1,0 +1,203 @@
+"""Pure: requests about users, access keys, policies, and whether rights are enforced."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from paceline.wire.calls.request import Answer, Number, Request, Route
+from paceline.wire.controller_calls.base import Read, Written
+from paceline.wire.rights import CHANGE_CLUSTER, SEE_CLUSTER, Action
+from paceline.wire.users import (
+    Entries,
+    KeyId,
+    Mode,
+    PolicyEntry,
+    ResourceText,
+    SecretKey,
+    UserName,
+    UserType,
+)
+
+
+class SecurityState(Answer, kw_only=True):
+    """Whether rights are enforced."""
+
+    mode: Mode
+    version: int
+    """Of users and rights. A broker that has applied it shows it at `/v1/status`."""
+    users: int
+    super_users: int
+
+
+class GetSecurity(Read[SecurityState]):
+    """Whether rights are enforced."""
+
+    routes = (Route("GET", "/v1/security"),)
+    needs = SEE_CLUSTER
+
+
+class WrittenSecurity(Written, kw_only=True):
+    """The command is committed."""
+
+    security: int
+    """Version of users and rights that shows it."""
+
+
+class SetSecurityMode(Request[WrittenSecurity], kw_only=True):
+    """Switch rights on, off, or on for trial: then everybody may do everything, and nodes log and
+    count what would be refused. NO_SUPER_USER."""
+
+    routes = (Route("PUT", "/v1/security"),)
+    needs = CHANGE_CLUSTER
+    mode: Mode
+
+
+class KeyOfUser(Answer, kw_only=True):
+    """An access key, without its secret."""
+
+    access_key: str
+    name: str
+    created_unix_ms: int
+    expires_unix_ms: int | None
+
+
+class UserOf(Answer, kw_only=True):
+    """A user."""
+
+    user: str
+    type: UserType
+    is_enabled: bool
+    keys: list[KeyOfUser]
+
+
+class UserList(Answer):
+    """The users, by name."""
+
+    users: list[UserOf]
+
+
+class ListUsers(Read[UserList]):
+    """All users."""
+
+    routes = (Route("GET", "/v1/users"),)
+    needs = SEE_CLUSTER
+
+
+class GetUser(Read[UserOf], kw_only=True):
+    """One user. USER_NOT_FOUND."""
+
+    routes = (Route("GET", "/v1/users/{user}"),)
+    needs = SEE_CLUSTER
+    user: UserName
+
+
+class PutUser(Request[WrittenSecurity], kw_only=True):
+    """Make a user or change one; what is left out stays. USER_EXISTS, USER_NOT_FOUND."""
+
+    routes = (Route("PUT", "/v1/users/{user}"),)
+    needs = CHANGE_CLUSTER
+    user: UserName
+    type: UserType | None = None
+    enabled: bool | None = None
+    new: bool = False
+    """It is made, and must not exist; otherwise it is changed, and must."""
+
+
+class DeleteUser(Request[WrittenSecurity], kw_only=True):
+    """Delete a user with its keys and its policy. USER_NOT_FOUND, NO_SUPER_USER."""
+
+    routes = (Route("DELETE", "/v1/users/{user}"),)
+    needs = CHANGE_CLUSTER
+    user: UserName
+
+
+class PutAccessKey(Request[WrittenSecurity], kw_only=True):
+    """Give a user an access key. Whoever asks has made both parts at random; the secret key is kept
+    nowhere, only its digest. KEY_EXISTS, TOO_MANY_KEYS."""
+
+    routes = (Route("PUT", "/v1/users/{user}/keys/{access_key}"),)
+    needs = CHANGE_CLUSTER
+    user: UserName
+    access_key: KeyId
+    secret_key: SecretKey
+    name: Annotated[str, Meta(max_length=64)] = ""
+    expires_unix_ms: Number | None = None
+
+
+class DeleteAccessKey(Request[WrittenSecurity], kw_only=True):
+    """Revoke an access key: no node takes it any more. USER_NOT_FOUND."""
+
+    routes = (Route("DELETE", "/v1/users/{user}/keys/{access_key}"),)
+    needs = CHANGE_CLUSTER
+    user: UserName
+    access_key: KeyId
+
+
+class PolicyOf(Answer, kw_only=True):
+    """A policy."""
+
+    user: str
+    revision: int
+    custom: list[PolicyEntry]
+    default: list[PolicyEntry]
+    """Counts where nothing in `custom` matches."""
+
+
+class PolicyList(Answer):
+    """The policies, by user."""
+
+    policies: list[PolicyOf]
+
+
+class ListPolicies(Read[PolicyList]):
+    """All policies."""
+
+    routes = (Route("GET", "/v1/policies"),)
+    needs = SEE_CLUSTER
+
+
+class GetPolicy(Read[PolicyOf], kw_only=True):
+    """The policy of a user; revision 0: it has none. USER_NOT_FOUND."""
+
+    routes = (Route("GET", "/v1/users/{user}/policy"),)
+    needs = SEE_CLUSTER
+    user: UserName
+
+
+class WrittenPolicy(WrittenSecurity, kw_only=True):
+    """The policy as it is now."""
+
+    revision: int
+
+
+class PutPolicy(Request[WrittenPolicy], kw_only=True):
+    """Put a whole policy in place of the one of that `revision`, or of any. STALE_REVISION: it was
+    changed since it was read."""
+
+    routes = (Route("PUT", "/v1/users/{user}/policy"),)
+    needs = CHANGE_CLUSTER
+    user: UserName
+    custom: Entries = ()
+    default: Entries = ()
+    revision: Number | None = None
+
+
+class Explained(Answer, kw_only=True):
+    """What was decided, and by what."""
+
+    is_allowed: bool
+    why: str
+    entry: PolicyEntry | None
+    """What decided; null: no entry did."""
+
+
+class Explain(Read[Explained], kw_only=True):
+    """Whether a user may do something on a resource, and which entry of its policy says so."""
+
+    routes = (Route("GET", "/v1/users/{user}/explain"),)
+    needs = SEE_CLUSTER
+    user: UserName
+    action: Action
+    resource: ResourceText
+    """One resource: `Topic:orders`, `Group:billing`, `Cluster:`."""
+    source: Annotated[str, Meta(max_length=64)] = ""

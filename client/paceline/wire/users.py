@@ -1,0 +1,207 @@
+"""Pure: users, access keys and policies, as controllers replicate them and brokers know them.
+
+Immutable: a change makes a new `Security` with a higher version. A secret key is never here, only
+its digest: a random text of 256 bits cannot be searched for.
+"""
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from paceline.errors import BadRequestError
+from paceline.wire.calls.request import Number, matching
+from paceline.wire.rights import Action, ResourceType
+
+USER_PATTERN = r"(?!\.+$)[A-Za-z0-9_.@-]{1,64}"
+KEY_ID_PATTERN = r"[A-Za-z0-9_-]{4,64}"
+SECRET_PATTERN = r"[A-Za-z0-9_-]{16,128}"
+"""The length RocketMQ asks for is 6; ours are made at random."""
+RESOURCE_PATTERN = r"\*|(?:Cluster|Namespace|Topic|Group):[A-Za-z0-9_.-]{0,127}\*?"
+ANONYMOUS = "anonymous"
+"""Whoever has not said who he is: it can have a policy, but no key."""
+USERS_MAX = 2_000
+KEYS_MAX = 16
+"""Of one user."""
+ENTRIES_MAX = 256
+"""Of one policy."""
+SOURCES_MAX = 32
+ALL_KEYS_MAX = 5_000
+ALL_ENTRIES_MAX = 10_000
+"""Both bound the message that tells brokers of all."""
+
+UserName: TypeAlias = Annotated[str, matching(USER_PATTERN)]
+KeyId: TypeAlias = Annotated[str, matching(KEY_ID_PATTERN)]
+SecretKey: TypeAlias = Annotated[str, matching(SECRET_PATTERN)]
+ResourceText: TypeAlias = Annotated[str, matching(RESOURCE_PATTERN)]
+
+
+class UserType(StrEnum):
+    """A super user may do everything."""
+
+    SUPER = "Super"
+    NORMAL = "Normal"
+
+
+class Decision(StrEnum):
+    """Of an entry that matches."""
+
+    ALLOW = "Allow"
+    DENY = "Deny"
+
+
+class Mode(StrEnum):
+    """Whether rights are enforced."""
+
+    OFF = "off"
+    DRY_RUN = "dry-run"
+    """Everybody may do everything, and what would be refused is logged and counted."""
+    ON = "on"
+
+
+class AccessKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a program shows to be known as its user."""
+
+    digest: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    """SHA-256 of the secret key."""
+    name: Annotated[str, Meta(max_length=64)] = ""
+    """What it is for, in the words of whoever made it."""
+    created_unix_ms: Number
+    expires_unix_ms: Number | None = None
+
+    def is_secret(self, secret: str) -> bool:
+        """Whether that is the secret key, in constant time."""
+        return hmac.compare_digest(self.digest, digest_of(secret))
+
+    def is_expired(self, now_unix_ms: int) -> bool:
+        return self.expires_unix_ms is not None and now_unix_ms >= self.expires_unix_ms
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A user."""
+
+    type: UserType = UserType.NORMAL
+    is_enabled: bool = True
+    keys: dict[KeyId, AccessKey] = {}
+    """Access key -> the rest of it."""
+
+
+class PolicyEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a user may do, or may not, on some resources."""
+
+    resource: ResourceText
+    actions: Annotated[tuple[Action, ...], Meta(min_length=1, max_length=len(Action))]
+    sources: Annotated[tuple[str, ...], Meta(max_length=SOURCES_MAX)] = ()
+    """Addresses or networks that it is for; none: all."""
+    decision: Decision = Decision.ALLOW
+
+    def check(self) -> None:
+        """BadRequestError for a source that is no address."""
+        for source in self.sources:
+            try:
+                ipaddress.ip_network(source, strict=False)
+            except ValueError as error:
+                raise BadRequestError(
+                    f"{source[:64]!r} is no address and no network (192.168.0.0/24)",
+                    field="sources",
+                ) from error
+
+
+Entries: TypeAlias = Annotated[tuple[PolicyEntry, ...], Meta(max_length=ENTRIES_MAX)]
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The policy of a user. `default` counts where nothing in `custom` matches."""
+
+    revision: Number = 0
+    """Rises with each change: who changes it names the one he has read."""
+    custom: Entries = ()
+    default: Entries = ()
+
+    @property
+    def entries(self) -> tuple[PolicyEntry, ...]:
+        return (*self.custom, *self.default)
+
+
+class Security(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything about rights, at one version. Version 0: nobody has ever set anything."""
+
+    version: Number = 0
+    mode: Mode = Mode.OFF
+    cluster_name: str = ""
+    """The name of the resource `Cluster:...`."""
+    users: dict[UserName, User] = {}
+    policies: dict[UserName, Policy] = {}
+
+    def to_json(self) -> dict[str, Any]:
+        document: dict[str, Any] = msgspec.to_builtins(self)
+        return document
+
+    @classmethod
+    def from_json(cls, document: object) -> "Security":
+        """Raises BadRequestError."""
+        try:
+            return msgspec.convert(document, cls)
+        except msgspec.ValidationError as error:
+            raise BadRequestError(f"not the state of users and rights: {error}") from error
+
+    def changed(self, **changes: Any) -> "Security":
+        """With these fields, at the next version."""
+        return msgspec.structs.replace(self, version=self.version + 1, **changes)
+
+    def with_user(self, name: str, user: User) -> "Security":
+        return self.changed(users={**self.users, name: user})
+
+    @property
+    def has_super_user(self) -> bool:
+        """Somebody could still give rights."""
+        return any(
+            user.type is UserType.SUPER and user.is_enabled and user.keys
+            for user in self.users.values()
+        )
+
+
+def digest_of(secret: str) -> str:
+    """What is kept of a secret key."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+class ParsedResource(msgspec.Struct, frozen=True):
+    """A resource of a policy entry, split up."""
+
+    type: ResourceType
+    name: str
+    is_prefix: bool
+    """`name` is how names begin; empty: every name."""
+
+
+def parse_resource(text: str) -> ParsedResource:
+    """What `Topic:orders*` says; `text` matches RESOURCE_PATTERN."""
+    if text == "*":
+        return ParsedResource(ResourceType.ANY, "", True)
+    kind, _, name = text.partition(":")
+    return ParsedResource(ResourceType(kind), name.removesuffix("*"), name.endswith("*"))
+
+
+def users_json(users: Mapping[str, User]) -> list[dict[str, Any]]:
+    """For people: without digests."""
+    return [user_json(name, users[name]) for name in sorted(users)]
+
+
+def user_json(name: str, user: User) -> dict[str, Any]:
+    """One of `users_json`."""
+    keys = [
+        {
+            "access_key": key_id,
+            "name": key.name,
+            "created_unix_ms": key.created_unix_ms,
+            "expires_unix_ms": key.expires_unix_ms,
+        }
+        for key_id, key in sorted(user.keys.items())
+    ]
+    return {"user": name, "type": user.type, "is_enabled": user.is_enabled, "keys": keys}

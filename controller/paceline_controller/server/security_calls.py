@@ -1,0 +1,171 @@
+"""Users, access keys, policies: list, make, change, delete, explain."""
+
+from typing import Any
+
+import msgspec
+
+from paceline.errors import BadRequestError, UserNotFoundError
+from paceline.security.decide import Rules
+from paceline.wire.controller_calls import security as calls
+from paceline.wire.once import Once
+from paceline.wire.rights import Resource
+from paceline.wire.users import (
+    ANONYMOUS,
+    AccessKey,
+    Policy,
+    Security,
+    UserType,
+    digest_of,
+    parse_resource,
+    user_json,
+    users_json,
+)
+from paceline_controller.server.call_context import CallContext, Handlers
+from paceline_controller.state.security_commands import (
+    DeleteAccessKey,
+    DeleteUser,
+    PutAccessKey,
+    PutPolicy,
+    PutUser,
+    SetSecurityMode,
+)
+
+
+class SecurityCalls:
+    """Handlers."""
+
+    def __init__(self, context: CallContext) -> None:
+        self._context = context
+
+    def handlers(self) -> Handlers:
+        return {
+            calls.GetSecurity: self._get,
+            calls.SetSecurityMode: self._set_mode,
+            calls.ListUsers: self._list_users,
+            calls.GetUser: self._get_user,
+            calls.PutUser: self._put_user,
+            calls.DeleteUser: self._delete_user,
+            calls.PutAccessKey: self._put_key,
+            calls.DeleteAccessKey: self._delete_key,
+            calls.ListPolicies: self._list_policies,
+            calls.GetPolicy: self._get_policy,
+            calls.PutPolicy: self._put_policy,
+            calls.Explain: self._explain,
+        }
+
+    @property
+    def _security(self) -> Security:
+        return self._context.node.machine.security
+
+    async def _get(self, call: calls.GetSecurity, _: Once | None) -> dict[str, Any]:
+        await self._context.read_point(call)
+        security = self._security
+        types = [user.type for user in security.users.values()]
+        return {
+            "mode": security.mode,
+            "version": security.version,
+            "users": len(types),
+            "super_users": types.count(UserType.SUPER),
+        }
+
+    async def _set_mode(self, call: calls.SetSecurityMode, once: Once | None) -> dict[str, Any]:
+        return await self._write(SetSecurityMode(mode=call.mode), once)
+
+    # -- users ------------------------------------------------------------------------------------
+
+    async def _list_users(self, call: calls.ListUsers, _: Once | None) -> dict[str, Any]:
+        await self._context.read_point(call)
+        return {"users": users_json(self._security.users)}
+
+    async def _get_user(self, call: calls.GetUser, _: Once | None) -> dict[str, Any]:
+        await self._context.read_point(call)
+        user = self._security.users.get(call.user)
+        if user is None:
+            raise _unknown(call.user)
+        return user_json(call.user, user)
+
+    async def _put_user(self, call: calls.PutUser, once: Once | None) -> dict[str, Any]:
+        command = PutUser(user=call.user, type=call.type, is_enabled=call.enabled, is_new=call.new)
+        return await self._write(command, once)
+
+    async def _delete_user(self, call: calls.DeleteUser, once: Once | None) -> dict[str, Any]:
+        return await self._write(DeleteUser(user=call.user), once)
+
+    async def _put_key(self, call: calls.PutAccessKey, once: Once | None) -> dict[str, Any]:
+        now_unix_ms = self._context.clock.unix_ms()
+        if call.expires_unix_ms is not None and call.expires_unix_ms <= now_unix_ms:
+            raise BadRequestError("expires_unix_ms has passed already", field="expires_unix_ms")
+        key = AccessKey(
+            digest=digest_of(call.secret_key),
+            name=call.name,
+            created_unix_ms=now_unix_ms,
+            expires_unix_ms=call.expires_unix_ms,
+        )
+        command = PutAccessKey(user=call.user, access_key=call.access_key, key=key)
+        return await self._write(command, once)
+
+    async def _delete_key(self, call: calls.DeleteAccessKey, once: Once | None) -> dict[str, Any]:
+        command = DeleteAccessKey(user=call.user, access_key=call.access_key)
+        return await self._write(command, once)
+
+    # -- policies ---------------------------------------------------------------------------------
+
+    async def _list_policies(self, call: calls.ListPolicies, _: Once | None) -> dict[str, Any]:
+        await self._context.read_point(call)
+        policies = self._security.policies
+        return {"policies": [_policy_json(name, policies[name]) for name in sorted(policies)]}
+
+    async def _get_policy(self, call: calls.GetPolicy, _: Once | None) -> dict[str, Any]:
+        await self._context.read_point(call)
+        self._check_user(call.user)
+        return _policy_json(call.user, self._security.policies.get(call.user, Policy()))
+
+    async def _put_policy(self, call: calls.PutPolicy, once: Once | None) -> dict[str, Any]:
+        for entry in (*call.custom, *call.default):
+            entry.check()
+        command = PutPolicy(
+            user=call.user, custom=call.custom, default=call.default, revision=call.revision
+        )
+        result = await self._context.write(command, once)
+        return {**_answer(result), "revision": result["revision"]}
+
+    async def _explain(self, call: calls.Explain, _: Once | None) -> dict[str, Any]:
+        await self._context.read_point(call)
+        self._check_user(call.user)
+        parsed = parse_resource(call.resource)
+        if parsed.is_prefix:
+            raise BadRequestError(
+                f"{call.resource} names many resources; name one of them", field="resource"
+            )
+        verdict = Rules(self._security).decide(
+            call.user, Resource(parsed.type, parsed.name), (call.action,), source=call.source
+        )
+        return {
+            "is_allowed": verdict.is_allowed,
+            "why": verdict.why,
+            "entry": None if verdict.entry is None else msgspec.to_builtins(verdict.entry),
+        }
+
+    def _check_user(self, name: str) -> None:
+        if name not in self._security.users and name != ANONYMOUS:
+            raise _unknown(name)
+
+    async def _write(self, command: Any, once: Once | None) -> dict[str, Any]:
+        return _answer(await self._context.write(command, once))
+
+
+def _answer(result: dict[str, Any]) -> dict[str, Any]:
+    return {"version": result["version"], "security": result["security"]}
+
+
+def _policy_json(name: str, policy: Policy) -> dict[str, Any]:
+    return {
+        "user": name,
+        "revision": policy.revision,
+        "custom": msgspec.to_builtins(policy.custom),
+        "default": msgspec.to_builtins(policy.default),
+    }
+
+
+def _unknown(name: str) -> UserNotFoundError:
+    return UserNotFoundError(f"there is no user {name}", user=name)

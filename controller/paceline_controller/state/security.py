@@ -1,0 +1,166 @@
+"""Pure: users, access keys, policies, and whether they are enforced.
+
+Whoever could lock everybody out is refused: while rights are on, the last super user that is
+enabled and has an access key stays so.
+"""
+
+from typing import assert_never
+
+import msgspec
+
+from paceline.wire.users import (
+    ALL_ENTRIES_MAX,
+    ALL_KEYS_MAX,
+    ANONYMOUS,
+    KEYS_MAX,
+    USERS_MAX,
+    Mode,
+    Policy,
+    Security,
+    User,
+    UserType,
+)
+from paceline_controller.state.model import State
+from paceline_controller.state.outcome import Outcome, RefusedError
+from paceline_controller.state.security_commands import (
+    DeleteAccessKey,
+    DeleteUser,
+    PutAccessKey,
+    PutPolicy,
+    PutUser,
+    SetSecurityMode,
+)
+
+AnySecurityCommand = (
+    PutUser | DeleteUser | PutAccessKey | DeleteAccessKey | PutPolicy | SetSecurityMode
+)
+
+
+def apply(state: State, command: AnySecurityCommand, outcome: Outcome) -> None:
+    before = state.security
+    match command:
+        case PutUser():
+            after = _put_user(before, command)
+        case DeleteUser():
+            after = _delete_user(before, command)
+        case PutAccessKey():
+            after = _put_key(before, command)
+        case DeleteAccessKey():
+            after = _delete_key(before, command)
+        case PutPolicy():
+            after = _put_policy(before, command)
+        case SetSecurityMode():
+            after = _set_mode(before, command, state.cluster_name)
+        case _:
+            assert_never(command)
+    if after is not before:
+        _check_not_locked_out(after)
+        state.security = after
+        outcome.note(command.kind, user=getattr(command, "user", None), security=after.version)
+        outcome.publish()
+    outcome.result["security"] = state.security.version
+    if isinstance(command, PutPolicy):
+        outcome.result["revision"] = state.security.policies[command.user].revision
+
+
+def _put_user(security: Security, command: PutUser) -> Security:
+    present = security.users.get(command.user)
+    if command.user == ANONYMOUS:
+        raise RefusedError("BAD_USER", f"{ANONYMOUS} is whoever shows no key: only its policy is")
+    if command.is_new and present is not None:
+        raise RefusedError("USER_EXISTS", f"user {command.user} exists")
+    if present is None:
+        if not command.is_new:
+            raise _unknown(command.user)
+        if len(security.users) >= USERS_MAX:
+            raise RefusedError("TOO_MANY_USERS", f"there are {USERS_MAX} users")
+        present = User()
+    user = msgspec.structs.replace(
+        present,
+        type=present.type if command.type is None else command.type,
+        is_enabled=present.is_enabled if command.is_enabled is None else command.is_enabled,
+    )
+    if user == security.users.get(command.user):
+        return security
+    return security.with_user(command.user, user)
+
+
+def _delete_user(security: Security, command: DeleteUser) -> Security:
+    if command.user not in security.users and command.user not in security.policies:
+        raise _unknown(command.user)
+    users = {name: user for name, user in security.users.items() if name != command.user}
+    policies = {name: each for name, each in security.policies.items() if name != command.user}
+    return security.changed(users=users, policies=policies)
+
+
+def _put_key(security: Security, command: PutAccessKey) -> Security:
+    user = security.users.get(command.user)
+    if user is None:
+        raise _unknown(command.user)
+    present = user.keys.get(command.access_key)
+    if present is not None and present.digest == command.key.digest:
+        return security
+    for other in security.users.values():
+        if command.access_key in other.keys:
+            raise RefusedError("KEY_EXISTS", f"there is an access key {command.access_key} already")
+    if len(user.keys) >= KEYS_MAX:
+        raise RefusedError("TOO_MANY_KEYS", f"user {command.user} has {KEYS_MAX} access keys")
+    if sum(len(each.keys) for each in security.users.values()) >= ALL_KEYS_MAX:
+        raise RefusedError("TOO_MANY_KEYS", f"there are {ALL_KEYS_MAX} access keys")
+    keys = {**user.keys, command.access_key: command.key}
+    return security.with_user(command.user, msgspec.structs.replace(user, keys=keys))
+
+
+def _delete_key(security: Security, command: DeleteAccessKey) -> Security:
+    user = security.users.get(command.user)
+    if user is None:
+        raise _unknown(command.user)
+    if command.access_key not in user.keys:
+        raise RefusedError(
+            "USER_UNKNOWN", f"user {command.user} has no access key {command.access_key}"
+        )
+    keys = {name: key for name, key in user.keys.items() if name != command.access_key}
+    return security.with_user(command.user, msgspec.structs.replace(user, keys=keys))
+
+
+def _put_policy(security: Security, command: PutPolicy) -> Security:
+    if command.user not in security.users and command.user != ANONYMOUS:
+        raise _unknown(command.user)
+    present = security.policies.get(command.user, Policy())
+    is_same = (present.custom, present.default) == (command.custom, command.default)
+    if is_same and command.user in security.policies:
+        return security
+    if command.revision is not None and command.revision != present.revision:
+        raise RefusedError(
+            "STALE_REVISION",
+            f"the policy of {command.user} is at revision {present.revision}, not"
+            f" {command.revision}: somebody has changed it; read it again",
+        )
+    others = sum(
+        len(each.entries) for name, each in security.policies.items() if name != command.user
+    )
+    if others + len(command.custom) + len(command.default) > ALL_ENTRIES_MAX:
+        raise RefusedError(
+            "TOO_MANY_ENTRIES", f"all policies together have {ALL_ENTRIES_MAX} entries at most"
+        )
+    policy = Policy(revision=present.revision + 1, custom=command.custom, default=command.default)
+    return security.changed(policies={**security.policies, command.user: policy})
+
+
+def _set_mode(security: Security, command: SetSecurityMode, cluster_name: str) -> Security:
+    if security.mode is command.mode:
+        return security
+    return security.changed(mode=command.mode, cluster_name=cluster_name)
+
+
+def _check_not_locked_out(security: Security) -> None:
+    if security.mode is Mode.ON and not security.has_super_user:
+        raise RefusedError(
+            "NO_SUPER_USER",
+            "nobody could give rights any more: there must be a user of type"
+            f" {UserType.SUPER} that is enabled and has an access key",
+        )
+
+
+def _unknown(user: str) -> RefusedError:
+    return RefusedError("USER_UNKNOWN", f"there is no user {user}")

@@ -1,0 +1,66 @@
+"""Pure: commands on users, access keys, policies and the mode, as HTTP handlers propose them."""
+
+from paceline.wire.calls.request import Number
+from paceline.wire.commands import Command
+from paceline.wire.users import (
+    AccessKey,
+    Entries,
+    KeyId,
+    Mode,
+    UserName,
+    UserType,
+)
+
+
+class SecurityCommand(Command, frozen=True, kw_only=True):
+    """One of those below."""
+
+
+class PutUser(SecurityCommand, frozen=True, kw_only=True):
+    """Make a user, or change one; what is None stays as it is."""
+
+    user: UserName
+    type: UserType | None = None
+    is_enabled: bool | None = None
+    is_new: bool = False
+    """It must not exist."""
+
+
+class DeleteUser(SecurityCommand, frozen=True, kw_only=True):
+    """With its keys and its policy."""
+
+    user: UserName
+
+
+class PutAccessKey(SecurityCommand, frozen=True, kw_only=True):
+    """Give a user an access key; the same once more changes nothing."""
+
+    user: UserName
+    access_key: KeyId
+    key: AccessKey
+
+
+class DeleteAccessKey(SecurityCommand, frozen=True, kw_only=True):
+    """Revoke it."""
+
+    user: UserName
+    access_key: KeyId
+
+
+class PutPolicy(SecurityCommand, frozen=True, kw_only=True):
+    """The whole policy of a user, in place of the one of that revision; None: of any."""
+
+    user: UserName
+    custom: Entries
+    default: Entries
+    revision: Number | None = None
+
+    def check(self) -> None:
+        for entry in (*self.custom, *self.default):
+            entry.check()
+
+
+class SetSecurityMode(SecurityCommand, frozen=True, kw_only=True):
+    """Switch rights on, off, or on for trial."""
+
+    mode: Mode

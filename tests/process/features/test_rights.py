@@ -1,0 +1,182 @@
+"""Real processes: rights are switched on, given and taken while clients send and consume."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.support.process.harness import RunningCluster, eventually, running_cluster
+
+from paceline.admin.client import AdminClient
+from paceline.consumer.push import PushConsumer, PushSettings
+from paceline.errors import (
+    NotAuthorizedError,
+    OutcomeUnknownError,
+    TopicNotFoundError,
+    UnauthenticatedError,
+)
+from paceline.message import Message, ReceivedMessage
+from paceline.net.connect import ConnectSettings
+from paceline.platform.runtime import SystemClock, spawn
+from paceline.producer.producer import Producer
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(150)]
+
+COUNT = 400
+FAILOVER_MS = 30_000
+
+
+class Shop:
+    """Sends numbered messages one after the other, and never stops for an error."""
+
+    def __init__(self, connect: ConnectSettings) -> None:
+        self._connect = connect
+        self.sent: list[bytes] = []
+        self.errors: list[str] = []
+        self.is_done = False
+
+    async def run(self) -> None:
+        async with Producer(self._connect) as producer:
+            number = 0
+            while not self.is_done:
+                body = b"%d" % number
+                try:
+                    await producer.send(Message("orders", body))
+                except Exception as error:
+                    self.errors.append(f"{number}: {error!r}")
+                self.sent.append(body)
+                number += 1
+
+
+async def with_users(cluster: RunningCluster) -> tuple[ConnectSettings, ConnectSettings]:
+    """Super user root and user shop, who may do what a shop does; rights are off yet."""
+    async with AdminClient(cluster.bootstrap) as admin:
+        await admin.topics.create("orders", queues=4)
+        await admin.users.create("root", is_super=True)
+        root = await admin.users.add_key("root")
+        await admin.users.create("shop")
+        shop = await admin.users.add_key("shop")
+        await admin.policies.set_entry("shop", "Topic:orders", ["Pub", "Sub"])
+        await admin.policies.set_entry("shop", "Group:billing", ["Sub"])
+    return (
+        ConnectSettings(cluster.bootstrap, root),
+        ConnectSettings(cluster.bootstrap, shop),
+    )
+
+
+async def test_rights_are_switched_on_in_use_and_no_send_fails(tmp_path: Path) -> None:
+    """Across a failover too: the next master knows the rights."""
+    with running_cluster(tmp_path) as cluster:
+        root, shop = await with_users(cluster)
+        seen: list[bytes] = []
+
+        async def listen(message: ReceivedMessage) -> None:
+            seen.append(message.body)
+
+        consumer = PushConsumer(
+            shop,
+            group="billing",
+            topics=["orders"],
+            listener=listen,
+            settings=PushSettings(commit_interval_ms=100, start="first"),
+        )
+        selling = Shop(shop)
+        async with consumer:
+            task = spawn(selling.run(), name="selling")
+            await until(lambda: len(selling.sent) > COUNT // 4, "the first")
+
+            async with AdminClient(root) as admin:
+                await admin.security.set("on")
+                await until(lambda: len(selling.sent) > COUNT // 2, "after rights")
+                before = await master_of(cluster, admin)
+                cluster.send_signal(before, signal.SIGKILL)
+                await until(lambda: len(selling.sent) > COUNT, "after the kill")
+                selling.is_done = True
+                await task
+            await until(lambda: set(seen) >= set(selling.sent), "all consumed")
+
+            assert selling.errors == []
+            with pytest.raises(UnauthenticatedError):
+                async with Producer(cluster.bootstrap) as stranger:
+                    await stranger.send(Message("orders", b"stranger"))
+            assert b"stranger" not in seen
+
+
+async def master_of(cluster: RunningCluster, admin: AdminClient) -> str:
+    """The name of the node; the cluster tells it only to who may know."""
+    [group] = (await admin.view()).groups.values()
+    master = group.master_view()
+    assert master is not None
+    [name] = [
+        node["name"] for node in cluster.brokers() if node["address"] == master.client_address
+    ]
+    return str(name)
+
+
+async def until(condition: Callable[[], object], what: str) -> None:
+    async def holds() -> bool:
+        return bool(condition())
+
+    await eventually(holds, within_ms=FAILOVER_MS, what=what)
+
+
+@pytest.mark.alone
+async def test_what_is_taken_away_ends_within_a_second_also_on_open_streams(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as cluster:
+        root, shop = await with_users(cluster)
+        async with AdminClient(root) as admin, Producer(shop) as producer:
+            await admin.security.set("on")
+            await producer.send(Message("orders", b"before"))
+
+            await admin.policies.set_entry("shop", "Topic:orders", ["Sub"])
+            taken_ms = await refused(producer)
+            await admin.policies.set_entry("shop", "Topic:orders", ["Pub", "Sub"])
+            await eventually(lambda: sends(producer), what="the right is back")
+            assert shop.credentials is not None
+            await admin.users.remove_key("shop", shop.credentials.access_key)
+            with pytest.raises(UnauthenticatedError):
+                async with Producer(shop):
+                    pass
+        assert taken_ms < 1_000
+
+
+async def refused(producer: Producer) -> int:
+    """Sends until one is refused for want of a right; how long that took."""
+    clock = SystemClock()
+    began_ms = clock.monotonic_ms()
+    while clock.monotonic_ms() - began_ms < 10_000:
+        try:
+            await producer.send(Message("orders", b"still"))
+        except NotAuthorizedError:
+            break
+        except OutcomeUnknownError:
+            pass  # it was on its way when its stream ended (R32)
+    return clock.monotonic_ms() - began_ms
+
+
+async def sends(producer: Producer) -> bool:
+    try:
+        await producer.send(Message("orders", b"again"))
+    except NotAuthorizedError:
+        return False
+    return True
+
+
+async def test_nodes_that_start_again_know_the_rights_before_they_serve(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as cluster:
+        root, shop = await with_users(cluster)
+        async with AdminClient(root) as admin:
+            await admin.security.set("on")
+            async with Producer(shop) as producer:
+                await producer.send(Message("orders", b"one"))
+    with running_cluster(tmp_path) as cluster:
+        moved = ConnectSettings(cluster.bootstrap, shop.credentials)
+        with pytest.raises(UnauthenticatedError):
+            async with AdminClient(cluster.bootstrap, timeout_ms=3_000) as admin:
+                await admin.view()
+        async with AdminClient(ConnectSettings(cluster.bootstrap, root.credentials)) as admin:
+            assert (await admin.security.get())["mode"] == "on"
+        async with Producer(moved) as producer:
+            await producer.send(Message("orders", b"two"))
+            with pytest.raises((NotAuthorizedError, TopicNotFoundError)):
+                await producer.send(Message("other", b"two"))

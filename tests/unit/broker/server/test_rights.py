@@ -1,0 +1,267 @@
+"""Every route, call and frame of a broker for every kind of asker: who may do what."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlencode
+
+import orjson
+import pytest
+from aiohttp import web
+from msgspec import structs
+from tests.support.askers import PROOFS
+from tests.support.http.door import Door, a_batch, a_door
+from tests.support.http.stream import a_fetch
+from tests.support.http.stream_client import RawStream
+from tests.support.requests import least, least_path
+from tests.support.rights import a_security, bearer, entry
+from tests.support.service.fakes import until
+from tests.support.service.send import Answers
+
+from paceline.wire.calls.request import Request
+from paceline.wire.calls.table import CALLS
+from paceline.wire.rights import ANYBODY, KNOWN_USER, PUB, SUB, Needs
+from paceline.wire.stream import FETCH_QUEUE, FOLLOW_HEADER, FetchQueue, Operation
+from paceline.wire.users import Mode, PolicyEntry, User
+from paceline_broker.server.openapi import OTHERS
+
+ROUTES: list[tuple[str, str, Needs, type[Request[Any]] | None]] = [
+    *((each.method, each.path, each.needs, None) for each in OTHERS),
+    *(
+        (route.method, route.path, call.needs or (), call)
+        for call in CALLS.values()
+        for route in call.routes
+    ),
+]
+ANSWER_S = 0.3
+"""Whoever is refused is told at once; a request that waits longer was let in."""
+
+
+@asynccontextmanager
+async def a_secured_door(
+    mode: Mode = Mode.ON, ana: tuple[PolicyEntry, ...] = ()
+) -> AsyncIterator[Door]:
+    async with a_door() as door:
+        door.service.access.apply(a_security(mode=mode, ana=ana))
+        yield door
+
+
+async def asked(
+    door: Door, method: str, path: str, call: type[Request[Any]] | None, headers: dict[str, str]
+) -> tuple[int, str]:
+    """Status and code; (0, "") of a request that waits for something."""
+    body: dict[str, Any] | None = {} if method in ("PUT", "POST") else None
+    address = least_path(path)
+    if call is not None:
+        rest = {name: each for name, each in least(call).items() if f"{{{name}}}" not in path}
+        if body is None:
+            address = f"{address}?{urlencode(rest)}" if rest else address
+        else:
+            body = rest
+    url = f"http://127.0.0.1:{door.port}{address}"
+    try:
+        async with (
+            asyncio.timeout(ANSWER_S),
+            door.session.request(method, url, json=body, headers=headers) as answer,
+        ):
+            content = await answer.read()
+            is_problem = answer.content_type == "application/problem+json"
+            return answer.status, orjson.loads(content)["code"] if is_problem else ""
+    except TimeoutError:
+        return 0, ""
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "needs", "call"), ROUTES, ids=[f"{each[0]} {each[1]}" for each in ROUTES]
+)
+async def test_each_route_is_for_whom_it_says(
+    method: str, path: str, needs: Needs, call: type[Request[Any]] | None
+) -> None:
+    async with a_secured_door() as door:
+        nobody, _ = await asked(door, method, path, call, {})
+        unknown, _ = await asked(door, method, path, call, {"Authorization": "Bearer a.b"})
+        bob, code = await asked(door, method, path, call, bearer("bob"))
+        root, _ = await asked(door, method, path, call, bearer("root"))
+
+    assert unknown == 401
+    assert (nobody == 401) is (needs != ANYBODY)
+    if needs in (ANYBODY, KNOWN_USER):
+        assert bob != 401
+    else:
+        assert (bob, code) == (403, "NOT_AUTHORIZED")
+    assert root not in (401, 403)
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_each_call_is_for_whom_it_says_by_post_and_on_a_stream(name: str) -> None:
+    call = CALLS[name]
+    assert call.needs is not None, "a call that declares no rights"
+    document = {"call": name, **least(call)}
+    async with a_secured_door() as door:
+        stream = await RawStream.open(door.port, bearer("bob"))
+        stream.ask(1, Operation.CALL, orjson.dumps(document))
+        if call.needs == KNOWN_USER:
+            stream.close()
+            return
+        _, _, status, body = await stream.answer()
+        stream.close()
+        by_post = await door.ask(
+            "POST", "/v1/call", document, headers={**bearer("bob"), **JSON_TYPE}
+        )
+
+    assert (status, orjson.loads(body)["code"]) == (1, "NOT_AUTHORIZED")
+    assert by_post[1]["code"] == "NOT_AUTHORIZED"
+
+
+JSON_TYPE = {"Content-Type": "application/json"}
+
+
+async def test_a_route_that_declares_no_rights_is_refused() -> None:
+    async with a_secured_door() as door:
+
+        async def forgotten(request: web.Request) -> web.Response:
+            return web.Response(text="secret")
+
+        door.http.app.router._frozen = False
+        door.http.app.router.add_get("/v1/forgotten", forgotten)
+
+        answer = await door.ask("GET", "/v1/forgotten", headers=bearer("root"))
+
+    assert answer[0] == 403
+
+
+# -- what the content names -----------------------------------------------------------------------
+
+
+async def test_a_fetch_is_for_whom_may_read_all_its_topics() -> None:
+    fetch = {"queues": [{"topic": "orders", "queue": 0, "offset": 0}], "wait_ms": 0}
+    async with a_secured_door(ana=(entry("Topic:orders", SUB),)) as door:
+        door.service.sender.send(a_batch(b"x"), Answers(), 0)
+        url = f"http://127.0.0.1:{door.port}/v1/fetch"
+        async with door.session.post(url, json=fetch, headers=bearer("ana")) as answer:
+            ana = answer.status
+        bob, problem = await door.ask("POST", "/v1/fetch", fetch, headers=bearer("bob") | JSON_TYPE)
+
+    assert ana == 200
+    assert (bob, problem["code"]) == (403, "NOT_AUTHORIZED")
+
+
+async def test_a_stream_sends_and_reads_what_its_user_may() -> None:
+    async with a_secured_door(ana=(entry("Topic:orders", PUB),)) as door:
+        stream = await RawStream.open(door.port, bearer("ana"))
+        stream.ask(1, Operation.PRODUCE, a_batch(b"one"))
+        assert (await stream.answer())[2] == 0
+        end = door.log.end
+
+        stream.ask(2, Operation.FETCH, a_fetch((1, 0, 0)))
+        _, _, status, body = await stream.answer()
+        assert (status, orjson.loads(body)["resource"]) == (1, "Topic:orders")
+        queue = FETCH_QUEUE.pack(*FetchQueue(1, 0, 0, 1 << 20))
+        stream.ask(3, Operation.FOLLOW, FOLLOW_HEADER.pack(0, 0, 1 << 20, 1) + queue)
+        assert orjson.loads((await stream.answer())[3])["code"] == "NOT_AUTHORIZED"
+        other = await RawStream.open(door.port, bearer("bob"))
+        other.ask(1, Operation.PRODUCE, a_batch(b"two"))
+        assert orjson.loads((await other.answer())[3])["code"] == "NOT_AUTHORIZED"
+        assert door.log.end == end, "nothing was stored"
+        stream.close()
+        other.close()
+
+
+@pytest.mark.parametrize("change", ["right", "key"])
+async def test_a_stream_ends_when_what_it_does_is_forbidden(change: str) -> None:
+    async with a_secured_door(ana=(entry("Topic:orders", SUB),)) as door:
+        stream = await RawStream.open(door.port, bearer("ana"))
+        idle = await RawStream.open(door.port, bearer("root"))
+        stream.ask(2, Operation.FETCH, a_fetch((1, 0, 0), wait_ms=20_000))
+        await until(lambda: door.service.fetcher.waiting_count > 0)
+
+        later = a_security(version=2, ana=(entry("Topic:orders", SUB),))
+        if change == "right":
+            later = a_security(version=2)
+        else:
+            later = structs.replace(later, users={**later.users, "ana": User()})
+        door.service.access.apply(later)
+
+        assert await stream.ended() == b""
+        assert (await idle.call("clients"))[0] == 0, "others are not disturbed"
+        idle.close()
+
+
+async def test_streams_from_before_rights_were_switched_on_come_again() -> None:
+    async with a_door() as door:
+        stream = await RawStream.open(door.port)
+
+        door.service.access.apply(a_security())
+
+        assert await stream.ended() == b""
+
+
+async def test_a_stream_whose_key_expires_is_ended() -> None:
+    async with a_secured_door() as door:
+        access = door.service.access
+        expires = door.clock.unix_ms() + 5
+        keys = {
+            name: structs.replace(key, expires_unix_ms=expires)
+            for name, key in access.security.users["ana"].keys.items()
+        }
+        access.apply(access.security.with_user("ana", User(keys=keys)))
+        stream = await RawStream.open(door.port, bearer("ana"))
+
+        door.clock.advance(5)
+        for connection in list(door.http._streams._connections):
+            connection.check_stall()
+
+        assert await stream.ended() == b""
+
+
+async def test_the_view_and_lists_have_what_one_may_see() -> None:
+    async with a_secured_door(ana=(entry("Topic:orders", PUB),)) as door:
+        ana = (await door.ask("GET", "/v1/routes", headers=bearer("ana")))[1]
+        bob = (await door.ask("GET", "/v1/routes", headers=bearer("bob")))[1]
+        root = (await door.ask("GET", "/v1/routes", headers=bearer("root")))[1]
+        stream = await RawStream.open(door.port, bearer("bob"))
+        _, called = await stream.call("routes")
+        stream.close()
+
+    names = [[row["topic"] for row in each["topics"]] for each in (ana, bob, root)]
+    assert names == [["orders"], [], ["orders"]]
+    assert called["topics"] == []
+
+
+async def test_a_request_that_waited_is_judged_by_the_rights_of_its_end() -> None:
+    async with a_secured_door(ana=(entry("Topic:orders", SUB),)) as door:
+        path = "/v1/topics/orders/queues/0/messages?offset=0&wait_ms=20000"
+        async with asyncio.TaskGroup() as group:
+            asking = group.create_task(door.ask("GET", path, headers=bearer("ana")))
+            await until(lambda: door.service.fetcher.waiting_count > 0)
+            door.service.access.apply(a_security(version=2))
+            door.service.sender.send(a_batch(b"secret"), Answers(), 0)
+            door.writer.confirm_all()
+
+    status, problem = asking.result()
+    assert (status, problem["code"]) == (403, "NOT_AUTHORIZED")
+
+
+async def test_a_node_of_the_cluster_may_ask_with_its_proof_of_that_very_body() -> None:
+    body = orjson.dumps({"call": "clients"})
+    proof = PROOFS.headers("POST", "/v1/call", body)
+    async with a_secured_door() as door:
+        good = await door.ask("POST", "/v1/call", data=body, headers={**proof, **JSON_TYPE})
+        other = orjson.dumps({"call": "members", "group": "g"})
+        bad = await door.ask("POST", "/v1/call", data=other, headers={**proof, **JSON_TYPE})
+        elsewhere = await door.ask("GET", "/v1/status", headers=proof)
+
+    assert good[0] == 200
+    assert (bad[0], elsewhere[0]) == (401, 401)
+
+
+async def test_in_a_dry_run_everything_goes_on_and_is_counted() -> None:
+    async with a_secured_door(Mode.DRY_RUN) as door:
+        stream = await RawStream.open(door.port)
+        stream.ask(1, Operation.PRODUCE, a_batch(b"one"))
+        assert (await stream.answer())[2] == 0
+        assert (await door.ask("GET", "/v1/status"))[0] == 200
+        stream.close()
+
+    assert door.service.access.would_refuse_count >= 2

@@ -1,0 +1,182 @@
+"""`paceline security|user|acl|login|whoami` against a real controller."""
+
+import stat
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from tests.support.controller.sessions import a_cluster
+from tests.unit.client.cli.conftest import Outcome, beside, run_command
+
+from paceline.cli.profiles import Profile, read_profiles, write_profile
+from paceline.errors import ConfigError
+
+
+class Person:
+    """Runs commands at one cluster, with a folder of profiles."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        self.bootstrap = bootstrap
+        self.folder = folder
+
+    def __call__(self, *arguments: str, stdin: str = "", **environment: str) -> Outcome:
+        given = {"PACELINE_CONFIG_DIR": str(self.folder), **environment}
+        return run_command(*arguments, stdin=stdin, bootstrap=self.bootstrap, environment=given)
+
+    def json(self, *arguments: str, **environment: str) -> Any:
+        outcome = self(*arguments, "--json", **environment)
+        assert outcome.exit_code == 0, outcome.stderr
+        rows = [orjson.loads(line) for line in outcome.stdout.splitlines()]
+        return rows[0] if len(rows) == 1 else rows
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> Iterator[Person]:
+    @asynccontextmanager
+    async def serve() -> AsyncIterator[Person]:
+        async with a_cluster() as (cluster, _):
+            yield Person(str(cluster.addresses[0]), tmp_path / "config")
+
+    with beside(serve()) as served:
+        yield served
+
+
+def test_rights_are_switched_on_and_the_key_of_the_first_user_is_kept(person: Person) -> None:
+    assert person("security", "status").stdout == "rights are off; 0 users, 0 of them super users\n"
+
+    enabled = person("security", "enable")
+
+    assert enabled.exit_code == 0, enabled.stderr
+    access_key, secret_key = (line.split()[-1] for line in enabled.stdout.splitlines()[:2])
+    assert enabled.stdout.endswith("rights are on\n")
+    file = person.folder / "profiles.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert secret_key in file.read_text()
+    assert person("whoami").stdout == "admin, a super user; rights are on\n"
+    again = person("security", "enable")
+    assert secret_key not in again.stdout
+    nobody = person("security", "status", PACELINE_CONFIG_DIR="/nowhere")
+    assert (nobody.exit_code, nobody.stdout) == (1, "")
+    assert "this cluster has users and rights" in nobody.stderr
+    keyed = {"PACELINE_ACCESS_KEY": access_key, "PACELINE_SECRET_KEY": secret_key}
+    assert person("whoami", PACELINE_CONFIG_DIR="/nowhere", **keyed).exit_code == 0
+    half = person("whoami", PACELINE_ACCESS_KEY=access_key)
+    assert (half.exit_code, "PACELINE_SECRET_KEY is missing" in half.stderr) == (2, True)
+    assert person("security", "disable").stdout == "rights are off\n"
+
+
+def test_users_keys_and_policies(person: Person) -> None:
+    assert person("user", "create", "shop").exit_code == 0
+    assert "exists" in person("user", "create", "shop").stderr
+    key = person.json("user", "add-key", "shop", "--for", "the shop", "--days", "1")
+    person("acl", "set", "shop", "--resource", "Topic:orders*", "--actions", "pub,Sub")
+    person("acl", "set", "shop", "--resource", "Topic:orders-1", "--actions", "Pub", "--deny")
+    person("acl", "set", "shop", "--resource", "*", "--actions", "Get", "--default")
+
+    users = person("user", "list").stdout.splitlines()
+    assert users[0].split() == ["USER", "TYPE", "ENABLED", "ACCESS", "KEY", "FOR", "EXPIRES"]
+    assert users[1].split()[:4] == ["shop", "Normal", "yes", key["access_key"]]
+    policy = person.json("acl", "list", "shop")
+    assert [entry["resource"] for entry in policy["custom"]] == ["Topic:orders*", "Topic:orders-1"]
+    assert policy["default"][0]["actions"] == ["Get"]
+    rows = [line.split() for line in person("acl", "list").stdout.splitlines()]
+    assert rows[1] == ["shop", "custom", "Topic:orders*", "Allow", "Pub,Sub", "all"]
+
+    yes = person("acl", "explain", "shop", "Pub", "Topic:orders-2")
+    assert (yes.exit_code, yes.stdout) == (
+        0,
+        "allowed: the custom policy of shop allows it: Allow Pub,Sub on Topic:orders*\n",
+    )
+    no = person("acl", "explain", "shop", "Pub", "Topic:orders-1")
+    assert (no.exit_code, no.stdout[:8]) == (1, "refused:")
+    assert person("acl", "lint").exit_code == 0
+    person("acl", "set", "shop", "--resource", "Topic:*", "--actions", "All", "--deny")
+    lint = person("acl", "lint")
+    assert (lint.exit_code, lint.stdout.count("counts more than")) == (1, 1)
+
+    person("acl", "remove", "shop", "--resource", "Topic:orders*")
+    assert len(person.json("acl", "list", "shop")["custom"]) == 2
+    assert person("user", "remove-key", "shop", key["access_key"]).exit_code == 0
+    assert person("user", "alter", "shop", "--disable").exit_code == 0
+    assert person("user", "alter", "shop").exit_code == 2
+    assert person("user", "delete", "shop").exit_code == 0
+    assert "there is no user shop" in person("user", "delete", "shop").stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["acl", "set", "shop", "--resource", "orders", "--actions", "Pub"], "resource"),
+        (["acl", "set", "shop", "--resource", "Topic:a", "--actions", "Fly"], "no action 'Fly'"),
+        (
+            ["acl", "set", "shop", "--resource", "*", "--actions", "Pub", "--source", "here"],
+            "'here' is no address",
+        ),
+        (["acl", "explain", "shop", "Pub", "Topic:*"], "name one of them"),
+        (["user", "create", "a b"], "user"),
+        (["user", "create", "anonymous"], "anonymous"),
+    ],
+)
+def test_wrong_input_is_told(person: Person, arguments: list[str], said: str) -> None:
+    person("user", "create", "shop")
+
+    outcome = person(*arguments)
+
+    assert outcome.exit_code == 2
+    assert said in outcome.stderr
+
+
+def test_a_key_is_tried_before_it_is_kept(person: Person) -> None:
+    off = person("login", "--access-key", "pk-1234", stdin="sk_0123456789abcdef\n")
+    assert "rights are off" in off.stderr
+    person("security", "enable")
+    person("user", "create", "shop")
+    key = person.json("user", "add-key", "shop")
+    person("logout")
+
+    wrong = person("login", "--access-key", key["access_key"], stdin="sk_wrong-wrong-wrong\n")
+    assert (wrong.exit_code, read_profiles(person.folder)) == (1, {})
+    right = person(
+        "login",
+        "--access-key",
+        key["access_key"],
+        stdin=f"{key['secret_key']}\n",
+        PACELINE_PROFILE="till",
+    )
+    assert right.stdout.startswith("you are shop at ")
+    assert person("whoami", PACELINE_PROFILE="till").stdout.startswith("shop, a normal user")
+    assert person("whoami").exit_code == 1
+    elsewhere = person("whoami", "--bootstrap", "127.0.0.1:1", PACELINE_PROFILE="till")
+    assert "no controller answers" in elsewhere.stderr, "the key is for its own cluster only"
+    assert person("logout", PACELINE_PROFILE="till").stdout == "profile till removed\n"
+    assert person("logout", PACELINE_PROFILE="till").stdout == "profile till is not there\n"
+
+
+def test_a_file_of_profiles_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    path = write_profile(tmp_path, "default", Profile(bootstrap="a:1", access_key="k"))
+    path.chmod(0o644)
+
+    with pytest.raises(ConfigError, match="chmod 600"):
+        read_profiles(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"profiles": []}',
+        '{"profiles": {"a": {"what": 1}}}',
+        '{"profiles": {"a": {"bootstrap": 1}}}',
+    ],
+)
+def test_a_file_that_has_no_profiles_is_refused(tmp_path: Path, content: str) -> None:
+    path = write_profile(tmp_path, "default", None)
+    path.write_text(content)
+
+    with pytest.raises(ConfigError, match="is no file of profiles"):
+        read_profiles(tmp_path)

@@ -1,0 +1,184 @@
+"""What a node decides by: keys, needs, and what it keeps of decisions."""
+
+import logging
+
+import pytest
+from tests.support.rights import SECRETS, a_security, bearer, entry
+
+from paceline.errors import NotAuthorizedError, UnauthenticatedError
+from paceline.platform.runtime import ManualClock, SystemRandom
+from paceline.security.access import NODE, Access, Asker, Principal
+from paceline.security.node_proof import NodeProofs
+from paceline.wire.calls.offsets import Commit, CommitRow
+from paceline.wire.proof import DIGEST_HEADER, SOURCE_HEADER
+from paceline.wire.rights import PUB, SUB, Resource, ResourceType
+from paceline.wire.users import AccessKey, Mode, Security, User, digest_of
+
+HERE = "127.0.0.1"
+
+
+def an_access(security: Security) -> Access:
+    access = Access(ManualClock(), topic_name={1: "orders", 2: "%RETRY%billing"}.__getitem__)
+    assert access.apply(security)
+    return access
+
+
+def of(access: Access, user: str) -> Asker:
+    principal = access.authenticate(bearer(user)["Authorization"], source=HERE)
+    return Asker(access, principal)
+
+
+def test_who_shows_a_key_is_its_user() -> None:
+    access = an_access(a_security())
+
+    assert of(access, "ana").principal == Principal("ana", HERE, "key-ana")
+    assert access.authenticate(None, source=HERE).user == "anonymous"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "Basic YTpi",
+        "Bearer",
+        "Bearer key-ana",
+        f"Bearer key-ana.{SECRETS['bob']}",
+        f"Bearer key-eve.{SECRETS['ana']}",
+        f"Bearer .{SECRETS['ana']}",
+        f"key-ana.{SECRETS['ana']}",
+    ],
+)
+def test_any_other_header_is_refused_and_says_nothing_of_the_key(header: str) -> None:
+    access = an_access(a_security())
+
+    with pytest.raises(UnauthenticatedError) as refused:
+        access.authenticate(header, source=HERE)
+
+    assert not any(secret in refused.value.message for secret in SECRETS.values())
+    assert access.unauthenticated_count == 1
+
+
+def test_a_key_ends_with_its_time_with_its_user_and_when_it_is_revoked() -> None:
+    clock = ManualClock()
+    access = Access(clock)
+    key = AccessKey(
+        digest=digest_of(SECRETS["ana"]), created_unix_ms=0, expires_unix_ms=clock.unix_ms() + 10
+    )
+    security = a_security().with_user("ana", User(keys={"key-ana": key}))
+    access.apply(security)
+    asker = of(access, "ana")
+
+    clock.advance(10)
+    with pytest.raises(UnauthenticatedError, match="expired"):
+        access.check_valid(asker.principal)
+    access.apply(security.with_user("ana", User(is_enabled=False, keys={"key-ana": key})))
+    with pytest.raises(UnauthenticatedError, match="disabled"):
+        access.check_valid(asker.principal)
+    access.apply(access.security.with_user("ana", User()))
+    with pytest.raises(UnauthenticatedError, match="revoked"):
+        access.check_valid(asker.principal)
+
+
+def test_needs_are_checked_for_each_thing_that_a_request_names() -> None:
+    access = an_access(a_security(ana=(entry("Topic:orders", SUB), entry("Group:billing", SUB))))
+    ana = of(access, "ana")
+
+    def commit(*topic_ids: int, group: str = "billing") -> Commit:
+        rows = [CommitRow(topic_id=each, queue=0, offset=0) for each in topic_ids]
+        return Commit(group=group, offsets=rows)
+
+    ana.check_request(commit(1, 2))  # retries of a group are the group's
+    with pytest.raises(NotAuthorizedError) as refused:
+        ana.check_request(commit(1, group="other"))
+    assert refused.value.details == {
+        "user": "ana",
+        "resource": "Group:other",
+        "actions": ["Sub", "Update"],
+    }
+    assert "paceline acl set ana --resource Group:other --actions Sub" in refused.value.message
+
+
+def test_what_was_decided_does_not_outlive_the_version_it_was_decided_by() -> None:
+    allowed = a_security(ana=(entry("Topic:orders", PUB),))
+    access = an_access(allowed)
+    ana = of(access, "ana")
+    told: list[int] = []
+    access.on_change(lambda: told.append(access.version))
+    ana.check_topic("orders", PUB)
+
+    assert not access.apply(a_security(version=1))
+    access.apply(a_security(version=2))
+
+    with pytest.raises(NotAuthorizedError):
+        ana.check_topic("orders", PUB)
+    assert told == [2]
+
+
+def test_in_a_dry_run_nothing_is_refused_and_everything_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    access = an_access(a_security(mode=Mode.DRY_RUN))
+
+    with caplog.at_level(logging.WARNING, "paceline.security"):
+        asker = Asker(access, access.authenticate("Bearer a.b", source=HERE))
+        asker.check_topic("orders", PUB)
+        asker.check_topic("orders", PUB)
+
+    assert access.would_refuse_count == 2
+    told = [record.msg for record in caplog.records]
+    assert told == ["not_authenticated", "would_be_refused"], "a refusal once for a version"
+    assert asker.sees_topic("orders")
+
+
+def test_where_rights_are_off_nothing_is_looked_at() -> None:
+    access = an_access(a_security(mode=Mode.OFF))
+    asker = Asker(access, access.authenticate("nonsense", source=HERE))
+
+    asker.check_topic("orders", PUB)
+    assert not asker.sees_less
+
+
+def test_an_asker_knows_whether_what_it_was_allowed_still_holds() -> None:
+    both = (entry("Topic:orders", PUB), entry("Topic:news", PUB))
+    access = an_access(a_security(ana=both))
+    asker = of(access, "ana")._replace(granted=set())
+    asker.check_topic("orders", PUB)
+
+    access.apply(a_security(version=2, ana=both[:1]))
+    assert asker.still_holds(), "it never sent to the other one"
+    access.apply(a_security(version=3, ana=both[1:]))
+    assert not asker.still_holds()
+
+
+def test_a_node_may_do_everything_and_anonymous_is_none() -> None:
+    access = an_access(a_security(anonymous=(entry("Topic:news", SUB),)))
+    topic = Resource(ResourceType.TOPIC, "orders")
+
+    assert access.may(Principal(NODE, HERE, is_node=True), topic, (PUB,))
+    assert not access.may(Principal("anonymous", HERE), topic, (PUB,))
+    assert not access.may(Principal(NODE, HERE), topic, (PUB,)), "a user called so is none"
+
+
+PROOFS = NodeProofs(b"a secret of a cluster", node_id="c1", random=SystemRandom())
+
+
+def test_a_node_proves_its_request_and_no_other() -> None:
+    headers = PROOFS.headers("POST", "/v1/call", b"{}", source="10.0.0.1", authorization="Bearer a")
+    headers = {**headers, "Authorization": "Bearer a"}
+    other = NodeProofs(b"another secret of one", node_id="c1", random=SystemRandom())
+
+    assert PROOFS.is_node("POST", "/v1/call", headers)
+    assert not PROOFS.is_node("PUT", "/v1/call", headers)
+    assert not PROOFS.is_node("POST", "/v1/calls", headers)
+    for name, value in (
+        (SOURCE_HEADER, "10.0.0.2"),
+        (DIGEST_HEADER, "00" * 32),
+        ("Authorization", "Bearer b"),
+    ):
+        assert not PROOFS.is_node("POST", "/v1/call", {**headers, name: value}), name
+    assert not other.is_node("POST", "/v1/call", headers)
+
+
+@pytest.mark.parametrize("text", ["", "c1", "c1 zz zz", "c1 00 00", f"c1 {'0' * 32} {'0' * 64}"])
+def test_what_is_no_proof_proves_nothing(text: str) -> None:
+    assert not PROOFS.is_node("GET", "/", {"Paceline-Node": text})

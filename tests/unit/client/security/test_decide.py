@@ -1,0 +1,215 @@
+"""Which entry of a policy decides: against a naive oracle that reads RocketMQ's rule aloud."""
+
+import ipaddress
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.rights import a_security, entry
+
+from paceline.security import decide
+from paceline.security.decide import Rules, overridden_denials
+from paceline.wire.rights import DELETE, GET, PUB, SUB, Action, Resource, ResourceType
+from paceline.wire.users import ANONYMOUS, Decision, Policy, PolicyEntry, Security, parse_resource
+
+NAMES = ["a", "ab", "abc", "b", "ab.c"]
+SOURCES = ["10.0.0.1", "10.0.1.1", "192.168.0.7", "::1", ""]
+NETWORKS = ["10.0.0.0/24", "10.0.0.1", "::1", "0.0.0.0/0"]
+
+resources = st.one_of(
+    st.just("*"),
+    st.builds(
+        lambda kind, name, star: f"{kind}:{name}{star}",
+        st.sampled_from(["Topic", "Group", "Cluster"]),
+        st.sampled_from(["", *NAMES]),
+        st.sampled_from(["", "*"]),
+    ),
+)
+entries = st.builds(
+    PolicyEntry,
+    resource=resources,
+    actions=st.lists(st.sampled_from(Action), min_size=1, max_size=3).map(tuple),
+    sources=st.lists(st.sampled_from(NETWORKS), max_size=2).map(tuple),
+    decision=st.sampled_from(Decision),
+)
+policies = st.builds(
+    Policy,
+    custom=st.lists(entries, max_size=5).map(tuple),
+    default=st.lists(entries, max_size=3).map(tuple),
+)
+asked = st.builds(
+    Resource,
+    st.sampled_from([ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER]),
+    st.sampled_from(NAMES),
+)
+
+
+def oracle(policy: Policy, resource: Resource, actions: Sequence[Action], source: str) -> bool:
+    """The rule of RocketMQ 5.5, one step after the other, without any of our code but the texts."""
+    for group in (policy.custom, policy.default):
+        matching = []
+        for one in group:
+            kind, _, name = one.resource.partition(":")
+            if one.resource == "*":
+                kind, pattern, name = "Any", "ANY", ""
+            elif name == "*":
+                pattern = "ANY"
+            elif name.endswith("*"):
+                pattern, name = "PREFIXED", name[:-1]
+            else:
+                pattern = "LITERAL"
+            if kind not in ("Any", resource.type.value):
+                continue
+            if pattern == "LITERAL" and name != resource.name:
+                continue
+            if pattern == "PREFIXED" and not resource.name.startswith(name):
+                continue
+            if "All" not in one.actions and not set(one.actions) & set(actions):
+                continue
+            if one.sources and not any(is_in(source, each) for each in one.sources):
+                continue
+            order = {"LITERAL": 0, "PREFIXED": 1, "ANY": 2}[pattern]
+            length = len(name) if pattern == "PREFIXED" else 0
+            matching.append((kind == "Any", order, -length, one.decision != "Deny"))
+        if matching:
+            return bool(min(matching)[3])
+    return False
+
+
+def is_in(source: str, network: str) -> bool:
+    if not source:
+        return False
+    return ipaddress.ip_address(source) in ipaddress.ip_network(network)
+
+
+def of_ana(policy: Policy) -> Security:
+    return Security(version=1, users={"ana": a_security().users["ana"]}, policies={"ana": policy})
+
+
+def differences(
+    policy: Policy, resource: Resource, actions: tuple[Action, ...], source: str
+) -> bool:
+    verdict = Rules(of_ana(policy)).decide("ana", resource, actions, source=source)
+    return verdict.is_allowed != oracle(policy, resource, actions, source)
+
+
+actions_asked = st.lists(st.sampled_from(Action), min_size=1, max_size=2).map(tuple)
+
+
+@given(policies, asked, actions_asked, st.sampled_from(SOURCES))
+def test_the_engine_decides_as_the_rule_says(
+    policy: Policy, resource: Resource, actions: tuple[Action, ...], source: str
+) -> None:
+    assert not differences(policy, resource, actions, source)
+
+
+SCENES = [
+    (Policy(custom=(entry("Topic:a*", PUB), entry("Topic:a*", PUB, deny=True))), "a"),
+    (Policy(custom=(entry("Topic:a", PUB), entry("Topic:a*", PUB, deny=True))), "a"),
+    (Policy(custom=(entry("*", PUB, deny=True), entry("Topic:*", PUB))), "a"),
+    (Policy(custom=(entry("Topic:a*", PUB, deny=True), entry("Topic:ab*", PUB))), "ab"),
+    (Policy(custom=(entry("Topic:a", PUB, sources=("10.0.0.9",)),)), "a"),
+    (Policy(custom=(entry("Topic:a", SUB, deny=True),), default=(entry("Topic:a", PUB),)), "a"),
+    (Policy(custom=(entry("Topic:a", PUB, deny=True),), default=(entry("*", PUB),)), "a"),
+]
+
+
+def broken_rank(without: str) -> Callable[[Any], Any]:
+    def rank(rule: Any) -> Any:
+        typed, prefix, length, allow = rule.rank
+        return {
+            "type": (False, prefix, length, allow),
+            "literal": (typed, False, 0, allow),
+            "length": (typed, prefix, 0, allow),
+            "deny": (typed, prefix, length, not allow),
+        }[without]
+
+    return rank
+
+
+@pytest.mark.parametrize("without", ["type", "literal", "length", "deny"])
+def test_an_engine_without_part_of_the_order_is_caught(
+    without: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decide, "_rank", broken_rank(without))
+
+    wrong = [
+        name
+        for policy, name in SCENES
+        if differences(policy, Resource(ResourceType.TOPIC, name), (PUB,), "10.0.0.1")
+    ]
+
+    assert wrong
+
+
+def test_an_engine_that_ignores_sources_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decide, "_is_within", lambda source, networks: True)
+
+    assert differences(SCENES[4][0], Resource(ResourceType.TOPIC, "a"), (PUB,), "10.0.0.1")
+
+
+def decided(user: str, resource: str, *actions: Action, source: str = "") -> decide.Verdict:
+    security = a_security(
+        ana=(
+            entry("Topic:orders*", PUB),
+            entry("Topic:orders.secret*", PUB, deny=True),
+            entry("Group:*", SUB, sources=("10.0.0.0/8",)),
+        ),
+        anonymous=(entry("Topic:news", SUB),),
+    )
+    parsed = parse_resource(resource)
+    return Rules(security).decide(user, Resource(parsed.type, parsed.name), actions, source=source)
+
+
+def test_a_verdict_names_the_entry_that_decides() -> None:
+    assert decided("ana", "Topic:orders.1", PUB).why == (
+        "the custom policy of ana allows it: Allow Pub on Topic:orders*"
+    )
+    assert decided("ana", "Topic:orders.secret.1", PUB).why == (
+        "the custom policy of ana denies it: Deny Pub on Topic:orders.secret*"
+    )
+    assert decided("ana", "Topic:orders.1", GET).why == "no policy of ana matches"
+    assert decided("root", "Topic:any", DELETE).why == "root is a super user"
+    assert decided("eve", "Topic:any", PUB).why == "there is no user eve"
+
+
+def test_a_source_is_an_address_or_a_network_also_of_mapped_addresses() -> None:
+    assert decided("ana", "Group:g", SUB, source="10.9.9.9").is_allowed
+    assert decided("ana", "Group:g", SUB, source="::ffff:10.9.9.9").is_allowed
+    assert not decided("ana", "Group:g", SUB, source="11.0.0.1").is_allowed
+    assert not decided("ana", "Group:g", SUB, source="").is_allowed
+    assert not decided("ana", "Group:g", SUB, source="a name").is_allowed
+
+
+def test_anonymous_has_what_its_policy_says_and_nothing_else() -> None:
+    assert decided(ANONYMOUS, "Topic:news", SUB).is_allowed
+    assert not decided(ANONYMOUS, "Topic:news", PUB).is_allowed
+
+
+def test_a_disabled_super_user_may_do_nothing() -> None:
+    security = a_security()
+    root = msgspec.structs.replace(security.users["root"], is_enabled=False)
+    rules = Rules(security.with_user("root", root))
+
+    assert not rules.decide("root", Resource(ResourceType.TOPIC, "a"), (PUB,), source="").is_allowed
+
+
+@pytest.mark.parametrize(
+    ("entries", "is_found"),
+    [
+        ((entry("Topic:a*", PUB, deny=True), entry("Topic:ab", PUB)), True),
+        ((entry("*", PUB, deny=True), entry("Topic:ab*", PUB)), True),
+        ((entry("Topic:a*", PUB, deny=True), entry("Topic:b", PUB)), False),
+        ((entry("Topic:ab", PUB, deny=True), entry("Topic:a*", PUB)), False),
+        ((entry("Topic:a*", SUB, deny=True), entry("Topic:ab", PUB)), False),
+        ((entry("Group:a*", PUB, deny=True), entry("Topic:ab", PUB)), False),
+        ((entry("Topic:a*", Action.ALL, deny=True), entry("Topic:ab", PUB)), True),
+    ],
+)
+def test_denials_that_an_allowance_beats_are_found(
+    entries: tuple[PolicyEntry, ...], is_found: bool
+) -> None:
+    assert bool(overridden_denials(Policy(custom=entries))) is is_found

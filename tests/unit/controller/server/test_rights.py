@@ -1,0 +1,168 @@
+"""Every route of a controller for every kind of asker; users and rights as requests change them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlencode
+
+import orjson
+import pytest
+from tests.support.controller.harness import Controllers, controllers
+from tests.support.requests import least, least_path
+from tests.support.rights import SECRETS, a_security, bearer, entry
+
+from paceline.wire.calls.request import Request
+from paceline.wire.controller_calls.table import CALLS
+from paceline.wire.rights import ANYBODY, CREATE, KNOWN_USER, SUB, Needs
+from paceline.wire.users import Mode, PolicyEntry
+from paceline_controller.server.openapi import OTHERS
+
+ROUTES: list[tuple[str, str, Needs, type[Request[Any]] | None]] = [
+    *((each.method, each.path, each.needs, None) for each in OTHERS),
+    *(
+        (route.method, route.path, call.needs or (), call)
+        for call in CALLS.values()
+        for route in call.routes
+    ),
+]
+ANSWER_S = 1.0
+
+
+@asynccontextmanager
+async def secured(
+    count: int = 1, *, ana: tuple[PolicyEntry, ...] = ()
+) -> AsyncIterator[Controllers]:
+    async with controllers(count) as cluster:
+        for node in cluster.nodes.values():
+            node.machine._state.security = a_security(ana=ana)
+            node.access.apply(node.machine.security)
+        yield cluster
+
+
+async def asked(
+    cluster: Controllers,
+    method: str,
+    path: str,
+    call: type[Request[Any]] | None,
+    headers: dict[str, str],
+) -> tuple[int, str]:
+    """Status and code; (0, "") of a request that waits for something."""
+    body: dict[str, Any] | None = {} if method in ("PUT", "POST") else None
+    address = least_path(path)
+    if call is not None:
+        rest = {name: each for name, each in least(call).items() if f"{{{name}}}" not in path}
+        if body is None:
+            address = f"{address}?{urlencode(rest)}" if rest else address
+        else:
+            body = rest
+    url = f"http://{cluster.addresses[0]}{address}"
+    try:
+        async with (
+            asyncio.timeout(ANSWER_S),
+            cluster.http.request(method, url, json=body, headers=headers) as answer,
+        ):
+            content = await answer.read()
+            is_problem = answer.content_type == "application/problem+json"
+            return answer.status, orjson.loads(content)["code"] if is_problem else ""
+    except TimeoutError:
+        return 0, ""
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "needs", "call"), ROUTES, ids=[f"{each[0]} {each[1]}" for each in ROUTES]
+)
+async def test_each_route_is_for_whom_it_says(
+    method: str, path: str, needs: Needs, call: type[Request[Any]] | None
+) -> None:
+    assert call is None or call.needs is not None, "a request that declares no rights"
+    async with secured() as cluster:
+        nobody, _ = await asked(cluster, method, path, call, {})
+        unknown, _ = await asked(cluster, method, path, call, {"Authorization": "Bearer a.b"})
+        bob, code = await asked(cluster, method, path, call, bearer("bob"))
+        root, _ = await asked(cluster, method, path, call, bearer("root"))
+
+    assert unknown == 401
+    assert (nobody == 401) is (needs != ANYBODY)
+    if needs in (ANYBODY, KNOWN_USER):
+        assert bob not in (401, 403)
+    else:
+        assert (bob, code) == (403, "NOT_AUTHORIZED")
+    assert root not in (401, 403)
+
+
+async def test_a_follower_relays_whoever_asks_with_the_address_he_comes_from() -> None:
+    here = entry("Topic:near", CREATE, sources=("127.0.0.1",))
+    far = entry("Topic:far", CREATE, sources=("10.0.0.0/8",))
+    async with secured(3, ana=(here, far)) as cluster:
+        document = {"topic": "near", "queues": {"g1": 1}}
+        near = await cluster.ask("POST", "/v1/topics", document, node=1, headers=bearer("ana"))
+        away = await cluster.ask(
+            "POST", "/v1/topics", {"topic": "far"}, node=1, headers=bearer("ana")
+        )
+        nobody = await cluster.ask("POST", "/v1/topics", document, node=1)
+        # Whoever is no node cannot say where he comes from.
+        lie = {**bearer("ana"), "Paceline-Source": "10.0.0.1", "Paceline-Node": "c1 00 00"}
+        lying = await cluster.ask("POST", "/v1/topics", {"topic": "far"}, node=1, headers=lie)
+
+    assert near[1]["code"] == "GROUP_NOT_FOUND", "it was let in"
+    assert (away[0], away[1]["code"]) == (403, "NOT_AUTHORIZED")
+    assert nobody[0] == 401
+    assert lying[0] == 403
+
+
+async def test_users_are_made_with_keys_and_policies_and_do_what_those_say() -> None:
+    async with controllers() as cluster:
+
+        async def put(path: str, document: dict[str, Any], who: str = "") -> tuple[int, Any]:
+            return await cluster.ask("PUT", path, document, headers=bearer(who) if who else {})
+
+        assert (await put("/v1/security", {"mode": "on"}))[1]["reason"] == "NO_SUPER_USER"
+        for user, type_ in (("root", "Super"), ("ana", "Normal")):
+            assert (await put(f"/v1/users/{user}", {"type": type_, "new": True}))[0] == 200
+            key = {"secret_key": SECRETS[user], "name": "test"}
+            assert (await put(f"/v1/users/{user}/keys/key-{user}", key))[0] == 200
+        custom = [{"resource": "Topic:t*", "actions": ["Create", "Sub"]}]
+        assert (await put("/v1/users/ana/policy", {"custom": custom, "revision": 0}))[0] == 200
+        assert (await put("/v1/security", {"mode": "on"}))[0] == 200
+
+        ana, root = bearer("ana"), bearer("root")
+        made = await cluster.ask("POST", "/v1/topics", {"topic": "x"}, headers=ana)
+        assert (made[0], made[1]["resource"]) == (403, "Topic:x")
+        assert (await put("/v1/users/eve", {"new": True}, "ana"))[0] == 403
+        again = {"custom": [], "revision": 0}
+        assert (await put("/v1/users/ana/policy", again, "root"))[1]["reason"] == "STALE_REVISION"
+        listed = (await cluster.ask("GET", "/v1/users", headers=root))[1]["users"]
+        assert [row["user"] for row in listed] == ["ana", "root"]
+        assert SECRETS["ana"] not in str(listed)
+        assert "digest" not in str(listed)
+        path = "/v1/users/ana/explain?action=Sub&resource="
+        why = (await cluster.ask("GET", path + "Topic:t1", headers=root))[1]
+        assert why["is_allowed"]
+        assert why["entry"]["resource"] == "Topic:t*"
+        assert (await cluster.ask("GET", path + "Topic:t*", headers=root))[0] == 400
+        who = (await cluster.ask("GET", "/v1/whoami", headers=ana))[1]
+        assert (who["user"], who["type"], who["mode"]) == ("ana", "Normal", "on")
+        gone = await cluster.ask("DELETE", "/v1/users/ana/keys/key-ana", headers=root)
+        assert gone[0] == 200
+        assert (await cluster.ask("GET", "/v1/whoami", headers=ana))[0] == 401
+        assert (await cluster.ask("DELETE", "/v1/users/eve", headers=root))[1]["code"] == (
+            "USER_NOT_FOUND"
+        )
+
+
+async def test_a_watch_that_waited_is_judged_by_the_rights_of_its_end() -> None:
+    async with secured(ana=(entry("Topic:orders", SUB),)) as cluster:
+        version = cluster.leader.machine.version
+        path = f"/v1/watch?from={version}&wait_ms=20000"
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(cluster.ask("GET", path, headers=bearer("ana")))
+            while not cluster.leader.http.watches_count:
+                await cluster.ask("GET", "/healthz")
+            cluster.leader.access.apply(a_security(version=2, mode=Mode.ON).changed(users={}))
+            cluster.leader.http.wake_watches()
+            await cluster.ask("PUT", "/v1/users/x", {"new": True})
+            cluster.leader.sessions.is_closing = True
+            cluster.leader.http.wake_watches()
+
+    assert watching.result()[0] == 401

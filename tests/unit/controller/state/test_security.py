@@ -1,0 +1,154 @@
+"""Users, access keys, policies and the mode in the controllers' state."""
+
+from typing import Any
+
+import orjson
+import pytest
+from tests.support.controller.builders import Driver, a_group, reason
+from tests.support.rights import entry
+
+from paceline.errors import BadRequestError
+from paceline.wire.rights import PUB, SUB
+from paceline.wire.users import AccessKey, Mode, PolicyEntry, UserType, digest_of
+from paceline_controller.state import Machine, security
+from paceline_controller.state.security_commands import (
+    DeleteAccessKey,
+    DeleteUser,
+    PutAccessKey,
+    PutPolicy,
+    PutUser,
+    SetSecurityMode,
+)
+
+SECRET = "sk_a-secret-of-a-test-123"
+
+
+def put_key(driver: Driver, user: str, access_key: str, secret: str = SECRET) -> dict[str, Any]:
+    key = AccessKey(digest=digest_of(secret), created_unix_ms=driver.now)
+    return driver.do(PutAccessKey(user=user, access_key=access_key, key=key))
+
+
+def put_policy(
+    driver: Driver, user: str, *entries: PolicyEntry, revision: int | None = None
+) -> dict[str, Any]:
+    return driver.do(PutPolicy(user=user, custom=entries, default=(), revision=revision))
+
+
+def with_root() -> Driver:
+    driver = a_group()
+    driver.do(PutUser(user="root", type=UserType.SUPER, is_new=True))
+    put_key(driver, "root", "key-root")
+    return driver
+
+
+def test_a_cluster_that_never_used_it_has_the_snapshot_of_before() -> None:
+    assert "security" not in orjson.loads(a_group().machine.snapshot())
+
+
+def test_users_keys_and_policies_survive_a_snapshot() -> None:
+    driver = with_root()
+    driver.do(PutUser(user="ana", is_new=True))
+    put_policy(driver, "ana", entry("Topic:orders*", PUB, sources=("10.0.0.0/8",)))
+    driver.do(SetSecurityMode(mode=Mode.ON))
+
+    other = Machine()
+    other.restore(driver.machine.snapshot())
+
+    assert other.security == driver.machine.security
+    assert other.digest() == driver.machine.digest()
+    assert other.security.mode is Mode.ON
+    assert SECRET.encode() not in driver.machine.snapshot()
+
+
+def test_each_change_is_a_version_and_a_repetition_is_none() -> None:
+    driver = with_root()
+    before = driver.machine.security.version, driver.machine.version
+
+    assert put_key(driver, "root", "key-root")["ok"]
+    assert driver.do(PutUser(user="root", type=UserType.SUPER))["ok"]
+    assert (driver.machine.security.version, driver.machine.version) == before
+    result = driver.do(PutUser(user="ana", is_new=True))
+    assert result["security"] == before[0] + 1
+    assert driver.machine.version == before[1] + 1, "it is published, so views follow"
+
+
+def test_nobody_can_lock_everybody_out() -> None:
+    driver = a_group()
+    assert reason(driver.do(SetSecurityMode(mode=Mode.ON))) == "NO_SUPER_USER"
+    assert driver.do(SetSecurityMode(mode=Mode.DRY_RUN))["ok"], "there nobody is refused"
+    driver = with_root()
+    driver.do(SetSecurityMode(mode=Mode.ON))
+
+    for command in (
+        DeleteUser(user="root"),
+        DeleteAccessKey(user="root", access_key="key-root"),
+        PutUser(user="root", is_enabled=False),
+        PutUser(user="root", type=UserType.NORMAL),
+    ):
+        assert reason(driver.do(command)) == "NO_SUPER_USER", command
+    driver.do(PutUser(user="deputy", type=UserType.SUPER, is_new=True))
+    put_key(driver, "deputy", "key-deputy")
+    assert driver.do(DeleteUser(user="root"))["ok"]
+
+
+def test_a_policy_is_put_in_place_of_the_one_that_was_read() -> None:
+    driver = with_root()
+    driver.do(PutUser(user="ana", is_new=True))
+
+    assert put_policy(driver, "ana", entry("*", PUB), revision=0)["revision"] == 1
+    assert reason(put_policy(driver, "ana", entry("*", SUB), revision=0)) == "STALE_REVISION"
+    assert driver.machine.security.policies["ana"].custom == (entry("*", PUB),)
+    assert put_policy(driver, "ana", entry("*", SUB), revision=1)["revision"] == 2
+    assert put_policy(driver, "ana")["revision"] == 3, "without a revision: of any"
+
+
+def test_what_does_not_fit_is_refused_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = with_root()
+    driver.do(PutUser(user="ana", is_new=True))
+    monkeypatch.setattr(security, "USERS_MAX", 2)
+    monkeypatch.setattr(security, "KEYS_MAX", 1)
+    monkeypatch.setattr(security, "ALL_ENTRIES_MAX", 1)
+    before = driver.machine.security
+
+    assert reason(driver.do(PutUser(user="ana", is_new=True))) == "USER_EXISTS"
+    assert reason(driver.do(PutUser(user="eve"))) == "USER_UNKNOWN"
+    assert reason(driver.do(PutUser(user="eve", is_new=True))) == "TOO_MANY_USERS"
+    assert reason(driver.do(PutUser(user="anonymous", is_new=True))) == "BAD_USER"
+    assert reason(driver.do(DeleteUser(user="eve"))) == "USER_UNKNOWN"
+    assert reason(put_key(driver, "eve", "key-eve-1")) == "USER_UNKNOWN"
+    assert reason(put_key(driver, "ana", "key-root", "sk_another-secret-123")) == "KEY_EXISTS"
+    assert reason(put_key(driver, "root", "key-root-2")) == "TOO_MANY_KEYS"
+    assert reason(driver.do(DeleteAccessKey(user="ana", access_key="key-ana-1"))) == "USER_UNKNOWN"
+    assert reason(put_policy(driver, "eve", entry("*", PUB))) == "USER_UNKNOWN"
+    two = (entry("Topic:a", PUB), entry("Topic:b", PUB))
+    assert reason(put_policy(driver, "ana", *two)) == "TOO_MANY_ENTRIES"
+    assert driver.machine.security == before
+
+
+def test_anonymous_can_have_a_policy() -> None:
+    driver = with_root()
+
+    assert put_policy(driver, "anonymous", entry("Topic:news", SUB))["ok"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"custom": [{"resource": "orders", "actions": ["Pub"]}]},
+        {"custom": [{"resource": "Topic:a/b", "actions": ["Pub"]}]},
+        {"custom": [{"resource": "Topic:a*b", "actions": ["Pub"]}]},
+        {"custom": [{"resource": "Topic:a", "actions": []}]},
+        {"custom": [{"resource": "Topic:a", "actions": ["pub"]}]},
+        {"custom": [{"resource": "Topic:a", "actions": ["Pub"], "sources": ["here"]}]},
+        {"custom": [{"resource": "Topic:a", "actions": ["Pub"], "decision": "Maybe"}]},
+        {"custom": [{"resource": "Topic:a", "actions": ["Pub"], "more": 1}]},
+        {"user": "a b"},
+        {"user": ".."},
+        {"revision": -1},
+    ],
+)
+def test_a_policy_of_another_form_is_no_command(change: dict[str, Any]) -> None:
+    document = {"user": "ana", "custom": [], "default": [], **change}
+
+    with pytest.raises(BadRequestError):
+        PutPolicy.read({"kind": "put_policy", **document})
