@@ -30,6 +30,7 @@ from paceline.platform.secret import read_secret
 from paceline.platform.telemetry import Metrics, Node, start_logging
 from paceline.records.dues import parse_levels
 from paceline.security.node_proof import NodeProofs
+from paceline.security.node_tls import Dial, open_node_tls, register_tls
 from paceline.server.byte_budget import ByteBudget
 from paceline.types import GroupName
 from paceline.wire import session as wire
@@ -82,8 +83,9 @@ class Broker:
         self._random = random
         self._boot = boot
         self._node = node
-        node_id = f"broker:{config.group}@{config.listen}"
-        self._proofs = NodeProofs(secret, node_id=node_id, random=random)
+        self._tls = open_node_tls(config)
+        self._dial = Dial(self._tls, source_host=config.source_host)
+        self._proofs = NodeProofs(secret, node_id=config.node_id(), random=random)
         self._group = GroupName(config.group)
         self._store = _open_store(config, disk, random, boot, node)
         self._is_registered = False
@@ -127,7 +129,9 @@ class Broker:
 
     def _make_hand_over(self) -> ActingHandover:
         kept, http = self._acting_file, self._probes
-        return ActingHandover(self.role, kept, http, self._clock, proofs=self._proofs)
+        return ActingHandover(
+            self.role, kept, http, self._clock, proofs=self._proofs, dial=self._dial
+        )
 
     def _make_http(self) -> BrokerHttp:
         hosts = self._config.own_hosts()
@@ -141,6 +145,7 @@ class Broker:
             intake=self._service.intake,
             config=self._config,
             secret=secret,
+            dial=self._dial,
             disk=disk,
             clock=self._clock,
             random=self._random,
@@ -157,12 +162,13 @@ class Broker:
         self._service.view_changed(view)
 
     def _metrics(self) -> Metrics:
-        config = self._config
-        node_id = f"{config.group}@{config.listen}"
+        node_id = self._config.node_id()
         metrics = Metrics(cluster="paceline", node_type="broker", node_id=node_id)
         register_disk(metrics, self._cleaner, self._store)
         register_repairs(metrics, self.role.repairer)
         self._escape.register(metrics)
+        if self._tls is not None:
+            register_tls(metrics, self._tls, self._clock)
         for add in self._service.hooks.metrics:
             add(metrics)
         return metrics
@@ -172,10 +178,11 @@ class Broker:
             listener=self,
             config=self._config,
             secret=secret,
+            dial=self._dial,
             store=self._store,
             server=self._server,
             links=self._links,
-            probe=lambda replica: is_replica_gone(self._probes, replica),
+            probe=lambda replica: is_replica_gone(self._probes, replica, self._dial),
             clock=self._clock,
             random=self._random,
             node=self._node,
@@ -197,6 +204,7 @@ class Broker:
             heartbeat_interval_ms=config.heartbeat_interval_ms,
             request_timeout_ms=config.controller_timeout_ms,
             source_host=config.source_host,
+            dial=self._dial,
         )
 
     def _told_time(self, controller: str, unix_ms: int) -> None:
@@ -237,6 +245,11 @@ class Broker:
         """For reading."""
         return self._escape
 
+    def reload_certificates(self) -> None:
+        """Look at the files now (SIGHUP)."""
+        if self._tls is not None:
+            self._tls.reload()
+
     def refuse(self, sentence: str) -> None:
         """The process has to stop; the first reason is the one that is told."""
         if self.refusal is None:
@@ -258,9 +271,12 @@ class Broker:
     async def start(self) -> None:
         """Listen, begin to talk to the controllers; returns before the broker is registered."""
         config = self._config
-        port = await _listening(self._http.start(*config.listen), config.listen)
+        port = await _listening(self._http.start(*config.listen, tls=self._tls), config.listen)
+        if self._tls is not None:
+            self._tasks.append(spawn(self._tls.watch(), name="certificates"))
         replication_port = await _listening(
-            self._server.start(*config.replication_listen), config.replication_listen
+            self._server.start(*config.replication_listen, tls=self._tls),
+            config.replication_listen,
         )
         self.role.start()
         await self._links.start()
@@ -444,6 +460,7 @@ async def serve(broker: Broker) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         if signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, broker.ended.set)
+    loop.add_signal_handler(signal.SIGHUP, broker.reload_certificates)
     try:
         await broker.start()
         await broker.ended.wait()

@@ -2,10 +2,12 @@
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from paceline.platform.address import Address
 from paceline.platform.config import require, require_addresses, setting
 from paceline.records.dues import MESSAGE_DELAY_LEVEL, parse_levels
+from paceline.security.node_tls import require_tls_files
 from paceline.server.byte_budget import LIMIT_BYTES, LIMIT_BYTES_MIN
 from paceline.server.connections import CONNECTIONS_MAX
 from paceline.server.http_origin import own_hosts
@@ -42,9 +44,24 @@ class BrokerConfig:
         "addresses, names without a dot and own names are always taken. * = every name.",
         default=(),
     )
+    tls_mode: Literal["disabled", "permissive", "preferred", "enforcing"] = setting(
+        "TLS at both listeners: permissive takes plain connections too and dials plain ones; "
+        "preferred takes both and dials TLS; enforcing takes TLS only. Go through them one by one.",
+        default="disabled",
+    )
+    tls_cert: str = setting(
+        "PEM file of this node's certificate (and what leads to the authority), for the host names "
+        "and addresses by which others reach it. It is read again when it changes.",
+        default="",
+    )
+    tls_key: str = setting("PEM file of its private key, mode 0600.", default="")
+    tls_ca: str = setting(
+        "PEM file of the authorities that may sign certificates of nodes and clients.", default=""
+    )
+    tls_min_version: Literal["1.3", "1.2"] = setting("The least version of TLS.", default="1.3")
     insecure: bool = setting(
-        "Allow listeners beyond loopback although this version has no TLS: everybody who reaches "
-        "the port can read and write all messages.",
+        "Allow listeners beyond loopback where TLS is not enforced: everybody who reaches them can "
+        "read what is said.",
         default=False,
     )
     segment_size_bytes: int = setting(
@@ -280,12 +297,17 @@ class BrokerConfig:
         advertised = self.advertised or self.listen
         return own_hosts(self.listen.host, advertised.host, allowed=self.allowed_hosts)
 
+    def node_id(self) -> str:
+        """What tells this broker from the others of the cluster before it has an id."""
+        return f"{self.group}@{self.listen}"
+
     def validate(self) -> None:
         """Relations across fields; raises ConfigError with a sentence for the operator."""
         require(
             re.fullmatch(NAME_PATTERN, self.group) is not None,
             f"group {self.group!r} must be 1 to 127 of A-Z a-z 0-9 _ . - and more than dots",
         )
+        require_tls_files(self)
         require(len(self.controllers) > 0, "controllers is empty: name at least one host:port")
         require_addresses("controllers", self.controllers)
         require(
@@ -309,7 +331,8 @@ class BrokerConfig:
         for name in ("listen", "replication_listen"):
             address: Address = getattr(self, name)
             require(
-                self.insecure or address.is_loopback,
-                f"{name} {address} is not a loopback address and this version has no TLS: "
-                "bind 127.0.0.1, or set insecure = true knowing that the port is open to everybody",
+                self.insecure or self.tls_mode == "enforcing" or address.is_loopback,
+                f"{name} {address} is not a loopback address and TLS is not enforced: set "
+                "tls_mode = enforcing, bind 127.0.0.1, or set insecure = true knowing that the "
+                "port is open to everybody",
             )

@@ -118,9 +118,11 @@ if TYPE_CHECKING:
     from paceline.message import Message as Message
     from paceline.message import ReceivedMessage as ReceivedMessage
     from paceline.net.cluster import Cluster as Cluster
+    from paceline.net.connect import ClientTls as ClientTls
     from paceline.net.connect import ConnectSettings as ConnectSettings
     from paceline.net.connect import Credentials as Credentials
     from paceline.net.connect import credentials_of as credentials_of
+    from paceline.net.connect import tls_of as tls_of
     from paceline.producer.batch import Compression as Compression
     from paceline.producer.hooks import CheckForbiddenHook as CheckForbiddenHook
     from paceline.producer.hooks import SendContext as SendContext
@@ -182,9 +184,11 @@ _HOMES = {
     "BlockingTransactionProducer": "paceline.blocking.producers",
     "CheckForbiddenHook": "paceline.producer.hooks",
     "Cluster": "paceline.net.cluster",
+    "ClientTls": "paceline.net.connect",
     "ConnectSettings": "paceline.net.connect",
     "Credentials": "paceline.net.connect",
     "credentials_of": "paceline.net.connect",
+    "tls_of": "paceline.net.connect",
     "ClusterView": "paceline.wire.cluster",
     "Codec": "paceline.records.header",
     "CommandRefusedError": "paceline.errors",

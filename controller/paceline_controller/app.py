@@ -157,6 +157,7 @@ async def serve(
         for number in (signal.SIGTERM, signal.SIGINT):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, node.ended.set)
+        loop.add_signal_handler(signal.SIGHUP, node.reload_certificates)
         await _serve(node, disk, identity)
     finally:
         lock.close()

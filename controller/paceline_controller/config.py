@@ -6,6 +6,7 @@ from typing import Literal
 
 from paceline.platform.address import Address, parse_address
 from paceline.platform.config import require, require_addresses, setting
+from paceline.security.node_tls import require_tls_files
 from paceline.server.connections import CONNECTIONS_MAX
 from paceline.types import ControllerId
 from paceline.wire.cluster import GroupSettings
@@ -37,6 +38,21 @@ class ControllerConfig:
     source_host: str = setting(
         "Local address that outgoing connections start from; empty: the system chooses.", default=""
     )
+    tls_mode: Literal["disabled", "permissive", "preferred", "enforcing"] = setting(
+        "TLS at `listen`: permissive takes plain connections too and dials plain ones; preferred "
+        "takes both and dials TLS; enforcing takes TLS only. Go through them one by one.",
+        default="disabled",
+    )
+    tls_cert: str = setting(
+        "PEM file of this node's certificate (and what leads to the authority), for the host names "
+        "and addresses by which others reach it. It is read again when it changes.",
+        default="",
+    )
+    tls_key: str = setting("PEM file of its private key, mode 0600.", default="")
+    tls_ca: str = setting(
+        "PEM file of the authorities that may sign certificates of nodes and clients.", default=""
+    )
+    tls_min_version: Literal["1.3", "1.2"] = setting("The least version of TLS.", default="1.3")
     raft_tls_cert: str = setting(
         "TLS between controllers: PEM file of this controller's certificate (and what leads to the "
         "authority), with subjectAltName URI:paceline:controller/ID or DNS:ID. All three or none, "
@@ -54,8 +70,8 @@ class ControllerConfig:
         default=(),
     )
     insecure: bool = setting(
-        "Allow `listen` beyond loopback although HTTP has no TLS, and `raft_listen` without "
-        "raft_tls_*: everybody who reaches `listen` can change topics and order elections.",
+        "Allow `listen` beyond loopback unless TLS is enforced there, and `raft_listen` without "
+        "raft_tls_*: everybody who reaches them can read what is said.",
         default=False,
     )
     connections_max: int = setting(
@@ -164,15 +180,17 @@ class ControllerConfig:
         self._require_protection()
 
     def _require_protection(self) -> None:
+        require_tls_files(self)
         files = (self.raft_tls_cert, self.raft_tls_key, self.raft_tls_ca)
         require(
             all(files) or not any(files),
             "raft_tls_cert, raft_tls_key and raft_tls_ca belong together: set all three or none",
         )
         require(
-            self.insecure or self.listen.is_loopback,
-            f"listen {self.listen} is not a loopback address and HTTP has no TLS: bind 127.0.0.1, "
-            "or set insecure = true knowing that the port is open to everybody",
+            self.insecure or self.tls_mode == "enforcing" or self.listen.is_loopback,
+            f"listen {self.listen} is not a loopback address and TLS is not enforced there: set "
+            "tls_mode = enforcing, bind 127.0.0.1, or set insecure = true knowing that the port "
+            "is open to everybody",
         )
         raft = self.raft_address()
         require(

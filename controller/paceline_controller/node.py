@@ -12,9 +12,13 @@ from aiohttp import web
 
 from paceline.http_api.rights import register_access
 from paceline.platform.ports import Clock, Random
+from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.platform.telemetry import Metrics, register_budget, register_places
 from paceline.security.access import Access
+from paceline.security.listening import Listening
+from paceline.security.listening import listen as listening
 from paceline.security.node_proof import NodeProofs
+from paceline.security.node_tls import Dial, open_node_tls, register_tls
 from paceline.server.byte_budget import ByteBudget
 from paceline.server.connections import Places
 from paceline.server.http_listener import Guard
@@ -75,24 +79,23 @@ class ControllerNode:
         self._expected_cluster_id = expected_cluster_id
         self.access = Access(clock)
         self.proofs = NodeProofs(secret, node_id=config.controller_id, random=random)
+        self._tls = open_node_tls(config)
+        self.dial = Dial(self._tls)
         self._addresses = config.client_addresses()
         self._leader: ControllerId | None = None
-        self._metrics = ControllerMetrics(
-            Metrics(
-                cluster=config.cluster_name, node_type="controller", node_id=config.controller_id
-            )
-        )
+        self._metrics = self._make_metrics()
         self.proposer = Proposer(
             quorum, machine, clock=clock, random=random, timeout_ms=config.command_timeout_ms
         )
-        self._prober = Prober(source_host=config.source_host)
-        self._inquirer = Inquirer(self._others, source_host=config.source_host)
+        self._prober = Prober(source_host=config.source_host, dial=self.dial)
+        self._inquirer = self._make_inquirer()
         self.supervisor = self._make_supervisor(clock)
         self.sessions = self._make_sessions(clock, random, secret)
         self.relay = self._make_relay()
         self.http = ControllerHttp(self, clock=clock)
         self._runner = web.AppRunner(self.http.app, access_log=None, shutdown_timeout=1.0)
-        self._listening: asyncio.Server | None = None
+        self._listening: Listening | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._guard: Guard | None = None
         self._view_version = -1
         self._view: ClusterView | None = None
@@ -121,6 +124,8 @@ class ControllerNode:
         register_budget(self._metrics.metrics, self.budget)
         register_places(self._metrics.metrics, self.places)
         register_access(self._metrics.metrics, self.access)
+        if self._tls is not None:
+            register_tls(self._metrics.metrics, self._tls, clock)
         self._metrics.read_watched(self.supervisor.outages, self._beats, clock)
 
     def _make_announcer(self) -> ControllersAnnouncer:
@@ -167,6 +172,13 @@ class ControllerNode:
             clock=clock,
         )
 
+    def _make_metrics(self) -> ControllerMetrics:
+        name, node_id = self._config.cluster_name, self._config.controller_id
+        return ControllerMetrics(Metrics(cluster=name, node_type="controller", node_id=node_id))
+
+    def _make_inquirer(self) -> Inquirer:
+        return Inquirer(self._others, source_host=self._config.source_host, dial=self.dial)
+
     def _make_relay(self) -> Relay:
         return Relay(
             self._other_leader,
@@ -175,6 +187,7 @@ class ControllerNode:
             timeout_ms=self._config.command_timeout_ms + MARGIN_MS,
             source_host=self._config.source_host,
             proofs=self.proofs,
+            dial=self.dial,
         )
 
     @property
@@ -197,15 +210,14 @@ class ControllerNode:
         assert self._runner.server is not None
         listen = self._config.listen
         self._guard = Guard(self._runner.server, self.budget, self.places, always=ALWAYS_ANSWERED)
-        self._listening = await asyncio.get_running_loop().create_server(
-            self._guard, listen.host, listen.port, backlog=1024
-        )
+        self._listening = await listening(self._guard, listen.host, listen.port, tls=self._tls)
+        if self._tls is not None:
+            self._watching = spawn(self._tls.watch(), name="certificates")
         self.supervisor.start()
         await self.quorum.start()
         self._has_recovered = True
         self._restored(0)  # what the quorum recovered
-        port: int = self._listening.sockets[0].getsockname()[1]
-        return port
+        return self._listening.port
 
     async def stop(self) -> None:
         """Hand leadership over, close sessions, stop listening. Idempotent."""
@@ -215,6 +227,7 @@ class ControllerNode:
         await self.supervisor.stop()
         await self.quorum.stop()
         self.hub.abort_all()
+        await cancel_and_wait(self._watching)
         if self._listening is not None:
             self._listening.close()
         if self._guard is not None:
@@ -223,6 +236,11 @@ class ControllerNode:
         await self._prober.stop()
         await self._inquirer.stop()
         await self.relay.stop()
+
+    def reload_certificates(self) -> None:
+        """Look at the files now (SIGHUP)."""
+        if self._tls is not None:
+            self._tls.reload()
 
     def refuse(self, sentence: str) -> None:
         """The process has to end; the first reason is the one that is told."""

@@ -27,6 +27,7 @@ from paceline.errors import (
 )
 from paceline.platform.ports import Random
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
+from paceline.security.node_tls import Dial
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView
 from paceline.wire.messages import Nonce
@@ -96,8 +97,10 @@ class _Link:
             delay_ms = min(delay_ms * 2, RETRY_MS_MAX)
 
     async def _serve_one_connection(self) -> None:
+        dial = self._owner.dial
         connecting = self._owner.http.ws_connect(
-            f"http://{self.address}{wire.PATH}",
+            dial.url(self.address, wire.PATH),
+            ssl=dial.ssl,
             autoping=False,
             max_msg_size=wire.MESSAGE_BYTES_MAX,
         )
@@ -252,8 +255,10 @@ class ControllerLinks:
         heartbeat_interval_ms: int,
         request_timeout_ms: int,
         source_host: str = "",
+        dial: Dial | None = None,
     ) -> None:
         self.secret = secret
+        self.dial = dial or Dial()
         self.identity = identity
         self.random = random
         self.on_view = on_view

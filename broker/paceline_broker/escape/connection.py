@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from paceline.errors import PeerError, UnauthenticatedError
 from paceline.platform.address import parse_address
 from paceline.platform.ports import Buffer
+from paceline.security.node_tls import Dial
 from paceline.wire.cluster import GroupView
 from paceline_broker.replication.conversation import Conversation
 from paceline_broker.service.escape.wire import (
@@ -29,7 +30,7 @@ class Sender:
 
     hello: EscapeHello
     secret: bytes
-    local: str | None
+    dial: Dial
 
 
 class EscapeConnection:
@@ -47,7 +48,7 @@ class EscapeConnection:
             raise PeerError(f"group {group.group} has no master")
         host, port = parse_address(master.replication_address)
         receiver = await Conversation.open(
-            host, port, local=sender.local, answer_timeout_s=ANSWER_TIMEOUT_S
+            host, port, dial=sender.dial, answer_timeout_s=ANSWER_TIMEOUT_S
         )
         try:
             await _prove(receiver, sender, group)

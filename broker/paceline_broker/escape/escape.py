@@ -7,6 +7,7 @@ from typing import Protocol
 from paceline.errors import PeerError
 from paceline.platform.ports import Clock, Disk, Random
 from paceline.platform.telemetry import Metrics
+from paceline.security.node_tls import Dial
 from paceline.wire.cluster import GroupView
 from paceline.wire.messages import Nonce
 from paceline_broker.config import BrokerConfig
@@ -40,6 +41,7 @@ class Escape:
         intake: Intake,
         config: BrokerConfig,
         secret: bytes,
+        dial: Dial,
         disk: Disk,
         clock: Clock,
         random: Random,
@@ -50,7 +52,7 @@ class Escape:
         self.intake = intake
         self._secret = secret
         self._random = random
-        self._local = config.source_host or None
+        self._dial = dial
         self._is_on = config.enable_remote_escape
         self.kept = NotesFile(disk, config.data_dir)
         self.bridge = Bridge(
@@ -85,7 +87,7 @@ class Escape:
             incarnation=known.incarnation,
             nonce=Nonce.fresh(self._random),
         )
-        sender = Sender(hello=hello, secret=self._secret, local=self._local)
+        sender = Sender(hello=hello, secret=self._secret, dial=self._dial)
         return await EscapeConnection.open(sender, group)
 
     def register(self, metrics: Metrics) -> None:

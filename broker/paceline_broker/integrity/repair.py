@@ -24,6 +24,7 @@ from paceline.errors import (
 from paceline.platform.address import parse_address
 from paceline.platform.ports import Clock, Random
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
+from paceline.security.node_tls import Dial
 from paceline.types import Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import GroupView, ReplicaView
 from paceline.wire.messages import Nonce
@@ -87,6 +88,7 @@ class LogRepairer:
         store: Store,
         config: BrokerConfig,
         secret: bytes,
+        dial: Dial,
         probe: Callable[[ReplicaView], Awaitable[bool]],
         clock: Clock,
         random: Random,
@@ -94,8 +96,8 @@ class LogRepairer:
         """`probe`: whether that start of a replica is surely gone (R12)."""
         self._role = role
         self._store = store
-        self._config = config
         self._secret = secret
+        self._dial = dial
         self._probe = probe
         self._clock = clock
         self._random = random
@@ -253,10 +255,9 @@ class LogRepairer:
             nonce=Nonce.fresh(self._random),
         )
         requester = Requester(hello=hello, epoch=epoch, secret=self._secret)
-        local = self._config.source_host or None
         try:
             connection = await RepairConnection.open(
-                requester, host, port, local=local, at=damage.position
+                requester, host, port, dial=self._dial, at=damage.position
             )
         except (PeerError, DeadlineError, UnauthenticatedError, OSError) as error:
             log.info("repair_refused", extra={"of": source.replica_id, "why": str(error)})

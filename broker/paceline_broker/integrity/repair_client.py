@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from paceline.errors import PeerError, UnauthenticatedError
+from paceline.security.node_tls import Dial
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.integrity.repair_wire import (
     RANGE_BYTES_MAX,
@@ -39,10 +40,10 @@ class RepairConnection:
 
     @classmethod
     async def open(
-        cls, requester: Requester, host: str, port: int, *, local: str | None, at: PhysicalOffset
+        cls, requester: Requester, host: str, port: int, *, dial: Dial, at: PhysicalOffset
     ) -> "RepairConnection":
         """Connect, prove, claim damage at `at`. Raises PeerError, DeadlineError, OSError."""
-        source = await Conversation.open(host, port, local=local, answer_timeout_s=ANSWER_TIMEOUT_S)
+        source = await Conversation.open(host, port, dial=dial, answer_timeout_s=ANSWER_TIMEOUT_S)
         try:
             return cls(source, await _claim(source, requester, at))
         except BaseException:

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from paceline.errors import DeadlineError, PeerError
 from paceline.platform.ports import Buffer
+from paceline.security.node_tls import Dial
 from paceline_broker.replication.messages import (
     MESSAGE_BYTES_MAX,
     PREFIX_BYTES,
@@ -35,12 +36,10 @@ class Conversation:
 
     @classmethod
     async def open(
-        cls, host: str, port: int, *, local: str | None, answer_timeout_s: float
+        cls, host: str, port: int, *, dial: Dial, answer_timeout_s: float
     ) -> "Conversation":
-        """Connect, from the address `local` if there is one. Raises DeadlineError, OSError."""
-        opening = asyncio.open_connection(
-            host, port, local_addr=None if local is None else (local, 0)
-        )
+        """Connect. Raises DeadlineError, OSError."""
+        opening = asyncio.open_connection(host, port, **dial.options(host))
         reader, writer = await _in_time(opening, CONNECT_TIMEOUT_S)
         return cls(reader, writer, answer_timeout_s)
 

@@ -15,6 +15,7 @@ from paceline.errors import StorageError
 from paceline.platform.ports import Clock
 from paceline.platform.runtime import pause
 from paceline.security.node_proof import NodeProofs
+from paceline.security.node_tls import Dial
 from paceline.types import TopicName
 from paceline.wire.cluster import ClusterView, GroupView
 from paceline.wire.names import retry_topic
@@ -57,12 +58,14 @@ class ActingHandover:
         clock: Clock,
         *,
         proofs: NodeProofs,
+        dial: Dial,
     ) -> None:
         self._role = role
         self._kept = kept
         self._http = http
         self._clock = clock
         self._proofs = proofs
+        self._dial = dial
 
     async def run(self) -> None:
         while True:
@@ -160,7 +163,8 @@ class ActingHandover:
         proof = self._proofs.headers("POST", path, body)
         try:
             async with self._http.post(
-                f"http://{address}{path}",
+                self._dial.url(address, path),
+                ssl=self._dial.ssl,
                 data=body,
                 headers={"Content-Type": "application/json", **proof},
                 timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),

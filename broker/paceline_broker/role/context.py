@@ -7,6 +7,7 @@ from typing import Protocol
 from paceline.platform.address import parse_address
 from paceline.platform.ports import Clock, Random
 from paceline.platform.telemetry import Node
+from paceline.security.node_tls import Dial
 from paceline.wire.cluster import ClusterView, GroupView, ReplicaView
 from paceline_broker.acting.withheld import WithheldWatch
 from paceline_broker.config import BrokerConfig
@@ -45,6 +46,7 @@ class RoleContext:
 
     config: BrokerConfig
     secret: bytes
+    dial: Dial
     store: Store
     server: ReplicationServer
     links: Controllers
@@ -106,7 +108,7 @@ def make_client(around: RoleContext, group: GroupView, *, hooks: ReplicaHooks) -
         ),
         host=host,
         port=port,
-        source_host=around.config.source_host or None,
+        dial=around.dial,
         secret=around.secret,
         commit_log=around.store.log,
         counts_flushed=group.settings.durability == "fsync",

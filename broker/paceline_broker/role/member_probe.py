@@ -6,6 +6,7 @@ import logging
 import aiohttp
 import orjson
 
+from paceline.security.node_tls import Dial
 from paceline.wire.cluster import ReplicaView
 from paceline_broker.replication.master.lag import PROBE_INTERVAL_MS
 
@@ -14,14 +15,16 @@ log = logging.getLogger("paceline.replication")
 PROBE_TIMEOUT_S = PROBE_INTERVAL_MS / 1000
 
 
-async def is_replica_gone(http: aiohttp.ClientSession, replica: ReplicaView) -> bool:
+async def is_replica_gone(http: aiohttp.ClientSession, replica: ReplicaView, dial: Dial) -> bool:
     """True for a refused connection, another incarnation, or one whose log has stopped for good.
 
     Silence proves nothing, nor does a disk that only stalls.
     """
-    url = f"http://{replica.client_address}/v1/probe"
+    url, timeout = dial.url(replica.client_address, "/v1/probe"), PROBE_TIMEOUT_S
     try:
-        async with http.get(url, timeout=aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)) as answer:
+        async with http.get(
+            url, timeout=aiohttp.ClientTimeout(total=timeout), ssl=dial.ssl
+        ) as answer:
             if answer.status != 200:
                 return False  # somebody lives there who has no time to say who it is
             document = orjson.loads(await answer.read())

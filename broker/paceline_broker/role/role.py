@@ -90,6 +90,7 @@ class BrokerRole:
             store=store,
             config=around.config,
             secret=around.secret,
+            dial=around.dial,
             probe=around.probe,
             clock=around.clock,
             random=around.random,

@@ -5,7 +5,6 @@ its answer; errors become problem documents in one middleware. Nothing of the re
 an error body. docs/protocol/http.md is the contract.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from math import ceil
@@ -24,7 +23,9 @@ from paceline.errors import (
 from paceline.http_api.calls import call_routes, check_parameters
 from paceline.http_api.rights import ASKER, register_access, rights_middleware
 from paceline.platform.telemetry import Metrics, register_budget, register_places
+from paceline.security.listening import Listening, listen
 from paceline.security.node_proof import NodeProofs
+from paceline.security.node_tls import NodeTls
 from paceline.server.connections import Places
 from paceline.server.http_guard import (
     OWN_HOSTS,
@@ -120,7 +121,7 @@ class BrokerHttp:
         self.app[OWN_HOSTS] = hosts
         self.app.add_routes(self._routes_of())
         self._runner: web.AppRunner | None = None
-        self._listening: asyncio.Server | None = None
+        self._listening: Listening | None = None
         self._guard: Guard | None = None
         self._view: ClusterView | None = None
         self._view_text = b""
@@ -131,7 +132,7 @@ class BrokerHttp:
         """Open connections, streams included."""
         return self.places.count
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(self, host: str, port: int, *, tls: NodeTls | None = None) -> int:
         """Listen; returns the port (`port` 0 = any free one). Raises OSError."""
         # A handler whose client has gone is cancelled: a long poll must not wait for nobody.
         self._runner = web.AppRunner(
@@ -139,13 +140,11 @@ class BrokerHttp:
         )
         await self._runner.setup()
         assert self._runner.server is not None
-        loop = asyncio.get_running_loop()
         self._guard = Guard(
             self._runner.server, self._service.budget, self.places, always=ALWAYS_ANSWERED
         )
-        self._listening = await loop.create_server(self._guard, host, port, backlog=1024)
-        bound: int = self._listening.sockets[0].getsockname()[1]
-        return bound
+        self._listening = await listen(self._guard, host, port, tls=tls)
+        return self._listening.port
 
     def take_no_more(self) -> None:
         """Close the port; what is connected stays."""

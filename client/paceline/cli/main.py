@@ -97,6 +97,10 @@ COMMANDS = {
     "security": _Entry(
         "paceline.cli.security.security:command", "Switch users and rights on and off."
     ),
+    "tls": _Entry(
+        "paceline.cli.security.tls:command",
+        "Make an authority and certificates for a cluster; look at and renew them.",
+    ),
     "login": _Entry(
         "paceline.cli.security.security:login",
         "Keep an access key in your profile, in a file that only you can read.",

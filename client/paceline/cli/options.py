@@ -19,7 +19,7 @@ from paceline.errors import NotFoundError, PacelineError, PeerError, TopicNotFou
 if TYPE_CHECKING:
     from paceline.cli.profiles import Profile
     from paceline.net.cluster import Cluster
-    from paceline.net.connect import Credentials
+    from paceline.net.connect import ClientTls, Credentials
     from paceline.wire.cluster import TopicView
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:7700"
@@ -68,6 +68,7 @@ class Connect:
     bootstrap: str
     timeout_ms: int
     credentials: "Credentials | None" = None
+    tls: "ClientTls | None" = None
 
 
 def as_command(found: object) -> click.Command:
@@ -97,7 +98,10 @@ def cluster_options(function: Callable[..., None]) -> Callable[..., None]:
     @wraps(function)
     def run(*, bootstrap: str, connect_timeout_ms: int, **arguments: Any) -> None:
         connect = Connect(
-            bootstrap=bootstrap, timeout_ms=connect_timeout_ms, credentials=_credentials(bootstrap)
+            bootstrap=bootstrap,
+            timeout_ms=connect_timeout_ms,
+            credentials=_credentials(bootstrap),
+            tls=_tls(bootstrap),
         )
         function(connect=connect, **arguments)
 
@@ -129,6 +133,18 @@ def _credentials(bootstrap: str) -> "Credentials | None":
     if profile is None or profile.bootstrap != bootstrap:
         return None
     return profile.credentials()
+
+
+def _tls(bootstrap: str) -> "ClientTls | None":
+    """That of the environment, or of the profile for its own cluster."""
+    from paceline.net.connect import ClientTls, tls_of
+
+    found = defaults()
+    tls = tls_of(found.environment)
+    profile = _profile(found)
+    if tls is None and profile is not None and profile.bootstrap == bootstrap and profile.tls_ca:
+        tls = ClientTls(ca_file=profile.tls_ca)
+    return tls
 
 
 def _profile(found: Defaults) -> "Profile | None":
@@ -166,7 +182,7 @@ async def open_cluster(connect: Connect) -> "AsyncIterator[Cluster]":
     from paceline.net.cluster import Cluster
     from paceline.net.connect import ConnectSettings
 
-    cluster = Cluster(ConnectSettings(connect.bootstrap, connect.credentials))
+    cluster = Cluster(ConnectSettings(connect.bootstrap, connect.credentials, connect.tls))
     try:
         cluster.start()
         try:
@@ -181,7 +197,10 @@ async def open_cluster(connect: Connect) -> "AsyncIterator[Cluster]":
 def _nobody_answers(connect: Connect, last_error: PacelineError | None) -> PacelineError:
     where = "any of " + connect.bootstrap if "," in connect.bootstrap else connect.bootstrap
     # A refused connection is what the sentence says already; anything else is worth its words.
-    is_plain = last_error is None or isinstance(last_error.__cause__, OSError)
+    cause = None if last_error is None else last_error.__cause__
+    is_plain = last_error is None or (
+        isinstance(cause, OSError) and "certificate" not in last_error.message
+    )
     why = "" if last_error is None or is_plain else f" ({last_error.message})"
     return PeerError(
         f"no controller answers at {where}{why}: start a cluster with `paceline up`, or name"

@@ -28,6 +28,8 @@ class Profile:
     access_key: str = ""
     secret_key: str = ""
     allow_plaintext: bool = False
+    tls_ca: str = ""
+    """PEM file of the authorities; empty: no TLS."""
 
     def credentials(self) -> "Credentials | None":
         from paceline.net.connect import Credentials
@@ -91,7 +93,7 @@ def _profile(document: dict[str, object]) -> Profile:
     if not set(document) <= known:
         raise KeyError(*(set(document) - known))
     profile = Profile(**document)  # type: ignore[arg-type]  # checked below
-    texts = (profile.bootstrap, profile.access_key, profile.secret_key)
+    texts = (profile.bootstrap, profile.access_key, profile.secret_key, profile.tls_ca)
     if not all(isinstance(text, str) for text in texts):
         raise TypeError("a profile has texts")
     return profile

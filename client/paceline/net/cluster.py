@@ -43,7 +43,10 @@ class Cluster:
         self.random: Random = random or SystemRandom()
         settings = connect_settings(bootstrap)
         self._credentials = settings.credentials
-        self.http = HttpClient(source_host=source_host, credentials=settings.credentials)
+        self._tls = None if settings.tls is None else settings.tls.context()
+        self.http = HttpClient(
+            source_host=source_host, credentials=settings.credentials, tls=self._tls
+        )
         self._source_host = source_host
         self._named: ClusterView | None = None
         self._names: dict[TopicId, TopicName] = {}
@@ -97,6 +100,7 @@ class Cluster:
                 timeout_ms=CONNECT_TIMEOUT_MS,
                 source_host=self._source_host,
                 credentials=self._credentials,
+                tls=self._tls,
             )
         except UpgradeRefusedError:
             return PostConnection(address, group, self.http, self.topic_name)

@@ -1,6 +1,7 @@
 """How a client reaches a cluster: where, and as whom."""
 
 import ipaddress
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -11,6 +12,8 @@ from paceline.platform.address import parse_address
 ACCESS_KEY_VARIABLE = "PACELINE_ACCESS_KEY"
 SECRET_KEY_VARIABLE = "PACELINE_SECRET_KEY"
 PLAINTEXT_VARIABLE = "PACELINE_ALLOW_PLAINTEXT"
+TLS_CA_VARIABLE = "PACELINE_TLS_CA"
+TLS_CERT_VARIABLE, TLS_KEY_VARIABLE = "PACELINE_TLS_CERT", "PACELINE_TLS_KEY"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,19 +26,43 @@ class Credentials:
     """Show them also over connections that are not encrypted, beyond this machine: whoever sees the
     traffic can use them."""
 
-    def authorization(self, address: str) -> str:
+    def authorization(self, address: str, *, is_encrypted: bool) -> str:
         """The header that shows them to a node at "host:port".
 
         ConfigError where others could read it on the way.
         """
-        if not self.allow_plaintext and not _is_loopback(parse_address(address).host):
+        is_safe = is_encrypted or self.allow_plaintext
+        if not is_safe and not _is_loopback(parse_address(address).host):
             raise ConfigError(
                 f"the connection to {address} is not encrypted, and the secret key of"
-                f" {self.access_key} would be readable on the way; nothing was sent. If the network"
-                f" is trusted, say so: {PLAINTEXT_VARIABLE}=1, or allow_plaintext=True",
+                f" {self.access_key} would be readable on the way; nothing was sent. Use TLS"
+                f" ({TLS_CA_VARIABLE}=FILE), or, if the network is trusted, say so:"
+                f" {PLAINTEXT_VARIABLE}=1",
                 address=address,
             )
         return f"Bearer {self.access_key}.{self.secret_key}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientTls:
+    """TLS of a client. Nodes must show a certificate of `ca_file` for the host that is dialled."""
+
+    ca_file: str
+    """PEM file of the authorities."""
+    cert_file: str = ""
+    key_file: str = ""
+    """PEM files of the client's own certificate, if it has one."""
+
+    def context(self) -> ssl.SSLContext:
+        """Reads the files. ConfigError."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.cert_file:
+                context.load_cert_chain(self.cert_file, self.key_file or None)
+        except (OSError, ssl.SSLError) as error:
+            files = ", ".join(filter(None, (self.ca_file, self.cert_file, self.key_file)))
+            raise ConfigError(f"the files of TLS cannot be used ({files}): {error}") from error
+        return context
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +73,8 @@ class ConnectSettings:
     """ "host:port,..." of controllers or brokers."""
     credentials: Credentials | None = None
     """None: the user `anonymous`. `credentials_of(os.environ)` reads those of the environment."""
+    tls: ClientTls | None = None
+    """None: connections are not encrypted. `tls_of(os.environ)` reads it from the environment."""
 
 
 Bootstrap: TypeAlias = str | Sequence[str] | ConnectSettings
@@ -70,6 +99,18 @@ def credentials_of(environment: Mapping[str, str]) -> Credentials | None:
         access_key=access_key,
         secret_key=secret_key,
         allow_plaintext=environment.get(PLAINTEXT_VARIABLE) in ("1", "true"),
+    )
+
+
+def tls_of(environment: Mapping[str, str]) -> ClientTls | None:
+    """What PACELINE_TLS_CA, PACELINE_TLS_CERT and PACELINE_TLS_KEY say; None: no TLS."""
+    ca_file = environment.get(TLS_CA_VARIABLE, "")
+    if not ca_file:
+        return None
+    return ClientTls(
+        ca_file=ca_file,
+        cert_file=environment.get(TLS_CERT_VARIABLE, ""),
+        key_file=environment.get(TLS_KEY_VARIABLE, ""),
     )
 
 

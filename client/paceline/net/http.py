@@ -1,6 +1,7 @@
 """HTTP with JSON to any node: problem documents become errors, every wait has an end."""
 
 import asyncio
+import ssl
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,9 +23,17 @@ BATCH_MEDIA_TYPE = "application/vnd.paceline.batch"
 class HttpClient:
     """Owner of an aiohttp session; `close` ends it. Addresses are "host:port"."""
 
-    def __init__(self, *, source_host: str = "", credentials: Credentials | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        source_host: str = "",
+        credentials: Credentials | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         """`source_host`: where connections start from; empty: the system chooses."""
         self._credentials = credentials
+        self._tls = tls
+        self._scheme = "http" if tls is None else "https"
         self._source = (source_host, 0) if source_host else None
         self._session: aiohttp.ClientSession | None = None
 
@@ -94,7 +103,9 @@ class HttpClient:
         timeout_ms: int,
     ) -> tuple[str, bytes]:
         if self._credentials is not None:
-            headers = {**headers, "Authorization": self._credentials.authorization(address)}
+            is_encrypted = self._tls is not None
+            shown = self._credentials.authorization(address, is_encrypted=is_encrypted)
+            headers = {**headers, "Authorization": shown}
         if self._session is None:
             # No total timeout of aiohttp's own: ours below covers the whole exchange.
             self._session = aiohttp.ClientSession(
@@ -105,7 +116,12 @@ class HttpClient:
             async with (
                 asyncio.timeout(timeout_ms / 1000),
                 self._session.request(
-                    method, f"http://{address}{path}", params=params, data=body, headers=headers
+                    method,
+                    f"{self._scheme}://{address}{path}",
+                    params=params,
+                    data=body,
+                    headers=headers,
+                    ssl=True if self._tls is None else self._tls,
                 ) as response,
             ):
                 content = await response.read()
@@ -116,6 +132,11 @@ class HttpClient:
             raise DeadlineError(
                 f"{address} did not answer {method} {path} within {timeout_ms} ms"
             ) from None
+        except aiohttp.ClientConnectorCertificateError as error:
+            why = error.certificate_error
+            raise PeerError(f"the certificate of {address} is refused: {why}") from error
+        except aiohttp.ClientConnectorSSLError as error:
+            raise PeerError(f"TLS with {address} failed: {error.os_error}") from error
         except aiohttp.ClientConnectorError as error:
             raise PeerError(f"{address} cannot be reached: {error.os_error}") from error
         except (aiohttp.ClientError, OSError) as error:

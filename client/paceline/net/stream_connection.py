@@ -8,6 +8,7 @@ never joined or copied.
 """
 
 import asyncio
+import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -470,6 +471,7 @@ async def connect_stream(
     timeout_ms: int,
     source_host: str = "",
     credentials: Credentials | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> StreamConnection:
     """Connect, upgrade, wait for HELLO.
 
@@ -480,19 +482,29 @@ async def connect_stream(
     """
     host, port = parse_address(address)
     source = (source_host, 0) if source_host else None
-    authorization = "" if credentials is None else credentials.authorization(address)
+    authorization = ""
+    if credentials is not None:
+        authorization = credentials.authorization(address, is_encrypted=tls is not None)
+    options: dict[str, Any] = {} if tls is None else {"ssl": tls, "server_hostname": host}
     loop = asyncio.get_running_loop()
     connection: StreamConnection | None = None
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             _, connection = await loop.create_connection(
-                lambda: StreamConnection(address, authorization), host, port, local_addr=source
+                lambda: StreamConnection(address, authorization),
+                host,
+                port,
+                local_addr=source,
+                **options,
             )
             await connection.wait_ready()
             return connection
     except TimeoutError:
         _abandon(connection)
         raise DeadlineError(f"{address} did not open a stream within {timeout_ms} ms") from None
+    except ssl.SSLCertVerificationError as error:
+        why = error.verify_message
+        raise PeerError(f"the certificate of {address} is refused: {why}") from error
     except OSError as error:
         raise PeerError(f"{address} cannot be reached: {error}") from error
     except BaseException:

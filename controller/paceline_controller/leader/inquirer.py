@@ -12,6 +12,7 @@ import aiohttp
 import orjson
 
 from paceline.errors import PacelineError, PeerError
+from paceline.security.node_tls import Dial
 from paceline.wire import session as wire
 from paceline_controller.election.contacts import HeardElsewhere, Inquiry
 from paceline_controller.election.liveness_events import OthersAsked
@@ -33,9 +34,12 @@ def heard_document(heard: HeardElsewhere | None) -> dict[str, Any]:
 class Inquirer:
     """Owns one HTTP client without kept connections: a stale one must not cost the answer."""
 
-    def __init__(self, others: Callable[[], tuple[str, ...]], *, source_host: str) -> None:
+    def __init__(
+        self, others: Callable[[], tuple[str, ...]], *, source_host: str, dial: Dial
+    ) -> None:
         """`others`: client addresses of the other controllers."""
         self._others = others
+        self._dial = dial
         self._source = (source_host, 0) if source_host else None
         self._http: aiohttp.ClientSession | None = None
 
@@ -60,9 +64,9 @@ class Inquirer:
     async def _ask_one(self, address: str, inquiry: Inquiry) -> HeardElsewhere | None:
         assert self._http is not None
         group, replica_id = inquiry.key
-        url = f"http://{address}/v1/heard/{group}/{replica_id}"
+        url = self._dial.url(address, f"/v1/heard/{group}/{replica_id}")
         try:
-            async with self._http.get(url) as response:
+            async with self._http.get(url, ssl=self._dial.ssl) as response:
                 body = await response.content.read(ANSWER_BYTES_MAX)
                 return _parse(body) if response.status == 200 else None
         except (aiohttp.ClientError, OSError, TimeoutError, PacelineError) as error:

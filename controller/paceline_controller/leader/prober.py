@@ -6,6 +6,7 @@ import aiohttp
 import orjson
 
 from paceline.platform.runtime import pause
+from paceline.security.node_tls import Dial
 from paceline.types import MasterEpoch
 from paceline_controller.election.contacts import ProbeAnswer, ProbeTarget
 from paceline_controller.election.liveness_events import (
@@ -26,7 +27,8 @@ ANSWER_BYTES_MAX = 4096
 class Prober:
     """Owns one HTTP client without kept connections: each probe dials the port anew."""
 
-    def __init__(self, *, source_host: str) -> None:
+    def __init__(self, *, source_host: str, dial: Dial) -> None:
+        self._dial = dial
         self._source = (source_host, 0) if source_host else None
         self._http: aiohttp.ClientSession | None = None
 
@@ -64,7 +66,9 @@ class Prober:
     async def _ask(self, target: ProbeTarget) -> ProbeAnswer:
         assert self._http is not None
         try:
-            async with self._http.get(f"http://{target.address}/v1/probe") as response:
+            async with self._http.get(
+                self._dial.url(target.address, "/v1/probe"), ssl=self._dial.ssl
+            ) as response:
                 body = await response.content.read(ANSWER_BYTES_MAX)
                 status = response.status
         except aiohttp.ClientConnectorError as error:

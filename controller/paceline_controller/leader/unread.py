@@ -12,6 +12,7 @@ import orjson
 
 from paceline.errors import CommandRefusedError, NotYetAvailableError, from_problem
 from paceline.security.node_proof import NodeProofs
+from paceline.security.node_tls import Dial
 from paceline_controller.state.model import Group, Topic
 
 log = logging.getLogger("paceline.controller")
@@ -29,6 +30,7 @@ async def check_drained(
     version: int,
     source_host: str,
     proofs: NodeProofs,
+    dial: Dial,
 ) -> None:
     """Raise unless every message in the queues from `queues` on, of that group, was consumed.
 
@@ -47,7 +49,7 @@ async def check_drained(
         "from_queue": queues,
         "version": version,
     }
-    status, answer = await _ask(view.client_address, document, source_host, proofs)
+    status, answer = await _ask(view.client_address, document, source_host, proofs, dial)
     if status != 200:
         problem = from_problem(answer)
         if isinstance(problem, CommandRefusedError):
@@ -78,7 +80,11 @@ async def check_drained(
 
 
 async def _ask(
-    address: str, document: dict[str, Any], source_host: str, proofs: NodeProofs
+    address: str,
+    document: dict[str, Any],
+    source_host: str,
+    proofs: NodeProofs,
+    dial: Dial,
 ) -> tuple[int, dict[str, Any]]:
     source = (source_host, 0) if source_host else None
     body = orjson.dumps(document)
@@ -88,7 +94,8 @@ async def _ask(
         async with (
             aiohttp.ClientSession(connector=connector, timeout=timeout) as http,
             http.post(
-                f"http://{address}{_PATH}",
+                dial.url(address, _PATH),
+                ssl=dial.ssl,
                 data=body,
                 headers={"Content-Type": "application/json", **proofs.headers("POST", _PATH, body)},
             ) as response,

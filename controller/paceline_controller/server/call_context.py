@@ -7,6 +7,7 @@ from paceline.errors import NotLeaderError
 from paceline.platform.ports import Clock
 from paceline.security.access import Access
 from paceline.security.node_proof import NodeProofs
+from paceline.security.node_tls import Dial
 from paceline.types import GroupName, ReplicaId
 from paceline.wire.calls.request import Request
 from paceline.wire.cluster import ClusterView
@@ -42,6 +43,7 @@ class Node(Protocol):
     relay: Relay
     access: Access
     proofs: NodeProofs
+    dial: Dial
 
     @property
     def config(self) -> ControllerConfig: ...

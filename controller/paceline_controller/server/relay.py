@@ -14,6 +14,7 @@ from yarl import URL
 
 from paceline.errors import NotLeaderError, OutcomeUnknownError, OverloadedError, PeerError
 from paceline.security.node_proof import NodeProofs
+from paceline.security.node_tls import Dial
 from paceline.wire.controller_calls.base import Read
 from paceline.wire.controller_calls.table import CALLS
 from paceline.wire.once import SEQUENCE_HEADER, SESSION_HEADER
@@ -51,12 +52,14 @@ class Relay:
         timeout_ms: int,
         source_host: str,
         proofs: NodeProofs,
+        dial: Dial,
     ) -> None:
         """`leader`: client address of another controller that leads; None: there is none."""
         self._leader = leader
         self._is_leading = is_leading
         self._controller_id = controller_id
         self._proofs = proofs
+        self._dial = dial
         self._timeout_s = timeout_ms / 1000
         self._source = (source_host, 0) if source_host else None
         self._http: aiohttp.ClientSession | None = None
@@ -105,11 +108,16 @@ class Relay:
             source=request.remote or "",
             authorization=headers.get("Authorization", ""),
         )
-        url = URL(f"http://{leader}{request.raw_path}", encoded=True)  # as the proof says
+        url = URL(self._dial.url(leader, request.raw_path), encoded=True)  # as the proof says
         what = f"{request.method} {request.path}"
         try:
             async with self._http.request(
-                request.method, url, data=body or None, headers=headers, allow_redirects=False
+                request.method,
+                url,
+                data=body or None,
+                headers=headers,
+                allow_redirects=False,
+                ssl=self._dial.ssl,
             ) as answer:
                 content = await _bounded(answer)
                 return web.Response(

@@ -141,6 +141,7 @@ class TopicCalls:
                     version=node.machine.version,
                     source_host=node.config.source_host,
                     proofs=node.proofs,
+                    dial=node.dial,
                 )
                 is_checked = True
         return structs.replace(command, alterations=alterations) if is_checked else command

@@ -14,6 +14,7 @@ from paceline.platform.runtime import SeededRandom, SystemClock
 from paceline.platform.telemetry import Node
 from paceline.records.encode import encode_batch
 from paceline.records.header import HEADER_BYTES, parse_header, stamp
+from paceline.security.node_tls import Dial
 from paceline.types import Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView, GroupView, ReplicaView
@@ -80,6 +81,7 @@ class Broker:
                 listener=self,
                 config=self.config,
                 secret=SECRET,
+                dial=Dial(),
                 store=self.store,
                 server=self.server,
                 links=self.controllers,

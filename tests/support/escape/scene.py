@@ -14,6 +14,7 @@ from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.runtime import SeededRandom, cancel_and_wait, spawn
 from paceline.records.decode import BatchView
 from paceline.records.header import Cause, Kind
+from paceline.security.node_tls import Dial
 from paceline.types import GroupName, Incarnation, ReplicaId
 from paceline.wire.cluster import ClusterView, GroupView
 from paceline.wire.messages import Nonce
@@ -108,7 +109,7 @@ class Scene:
             incarnation=Incarnation(1),
             nonce=Nonce(self._random.token(16)),
         )
-        return Sender(hello=hello, secret=self.secret, local=None)
+        return Sender(hello=hello, secret=self.secret, dial=Dial())
 
     def delay(self, *dues: int, topic_id: int = 1, queue_id: int = 0, **more: Any) -> None:
         """Messages that wait in g1, confirmed."""

@@ -10,6 +10,7 @@ from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.runtime import SeededRandom, SystemClock, pause
 from paceline.records.encode import encode_batch, encode_internal
 from paceline.records.header import HEADER_BYTES, Kind, stamp
+from paceline.security.node_tls import Dial
 from paceline.types import GroupName, Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import GroupView
 from paceline_broker.log.commit_log import CommitLog
@@ -179,7 +180,7 @@ class ReplicaNode:
             ),
             host="127.0.0.1",
             port=port,
-            source_host="127.0.0.1",
+            dial=Dial(source_host="127.0.0.1"),
             secret=secret,
             commit_log=self.log,
             counts_flushed=fsync,

@@ -56,7 +56,7 @@ def test_defaults_are_those_of_the_design() -> None:
         ({"controllers": "127.0.0.1:7701"}, "same controllers in both"),
         ({"controllers": "a,b,c"}, "^controllers: 'a' is not an address"),
         ({"min_in_sync_replicas": "4"}, "must not be above total_replicas"),
-        ({"listen": "0.0.0.0:7701"}, "not a loopback address and HTTP has no TLS"),
+        ({"listen": "0.0.0.0:7701"}, "not a loopback address and TLS is not enforced"),
         ({"raft_listen": "0.0.0.0:7801"}, "raft_listen .* not a loopback .*: set raft_tls_cert"),
         ({"raft_tls_cert": "c1.pem"}, "raft_tls_ca belong together: set all three or none"),
         ({"raft_tls_key": "k", "raft_tls_ca": "a"}, "belong together: set all three or none"),
@@ -76,7 +76,7 @@ def test_a_raft_listener_with_tls_is_protected_and_http_is_not() -> None:
 
     assert configured(raft_listen="0.0.0.0:7801", **tls).has_raft_tls
     assert not configured().has_raft_tls
-    with pytest.raises(ConfigError, match="listen .* not a loopback address and HTTP has no TLS"):
+    with pytest.raises(ConfigError, match="listen .* and TLS is not enforced there"):
         configured(listen="0.0.0.0:7701", **tls)
 
 

@@ -17,6 +17,8 @@ from paceline.errors import PeerError, UnauthenticatedError
 from paceline.platform.ports import Buffer, Random
 from paceline.platform.runtime import pause, spawn
 from paceline.platform.telemetry import strangers
+from paceline.security.listening import Listening, listen
+from paceline.security.node_tls import NodeTls
 from paceline.server.byte_budget import source_of
 from paceline.server.connections import Connection, Connections, ConnectionState
 from paceline.types import GroupName
@@ -63,7 +65,7 @@ class ReplicationServer:
         self._secret = secret
         self._random = random
         self._term: MasterTerm | None = None
-        self._server: asyncio.Server | None = None
+        self._listening: Listening | None = None
         self._links: dict[_Link, None] = {}  # in the order they came
         self.strangers = Connections(STRANGERS_MAX)
         self.proven_count = 0
@@ -79,11 +81,11 @@ class ReplicationServer:
         """
         self._openers[tag_of(hello)] = opener
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port (chosen by the system if 0)."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Link(self), host, port)
-        return int(self._server.sockets[0].getsockname()[1])
+    async def start(self, host: str, port: int, *, tls: NodeTls | None = None) -> int:
+        """Listen; returns the port (chosen by the system if 0). By TLS both sides show a
+        certificate."""
+        self._listening = await listen(lambda: _Link(self), host, port, tls=tls, is_for_nodes=True)
+        return self._listening.port
 
     def begin_term(self, term: MasterTerm) -> None:
         """From now on replicas are led by `term`; connections of an older one are closed (R2)."""
@@ -100,9 +102,8 @@ class ReplicationServer:
 
     async def stop(self) -> None:
         self.end_term("the broker stops")
-        if self._server is not None:
-            # Not `wait_closed`: since Python 3.12 that waits for peers that take nothing.
-            self._server.close()
+        if self._listening is not None:
+            self._listening.close()
 
     # -- for its connections
 

@@ -15,6 +15,7 @@ from msgspec.structs import asdict
 from paceline.errors import CorruptLogError, PeerError, StorageError, UnauthenticatedError
 from paceline.platform.ports import Buffer, Clock, Random
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
+from paceline.security.node_tls import Dial
 from paceline.types import PhysicalOffset
 from paceline.wire.messages import Nonce
 from paceline_broker.log.commit_log import CommitLog
@@ -68,7 +69,7 @@ class ReplicationClient:
         identity: ReplicaIdentity,
         host: str,
         port: int,
-        source_host: str | None,
+        dial: Dial,
         secret: bytes,
         commit_log: CommitLog,
         counts_flushed: bool,
@@ -87,7 +88,7 @@ class ReplicationClient:
         self.hooks = hooks
         self.clock = clock
         self._address = (host, port)
-        self._local = None if source_host is None else (source_host, 0)
+        self._dial = dial
         self._random = random
         self._settings = settings
         self._link: _Link | None = None
@@ -163,7 +164,8 @@ class ReplicationClient:
         host, port = self._address
         try:
             async with asyncio.timeout(self._settings.connect_timeout_ms / 1000):
-                await loop.create_connection(lambda: link, host, port, local_addr=self._local)
+                options = self._dial.options(host)
+                await loop.create_connection(lambda: link, host, port, **options)
         except (OSError, TimeoutError) as error:
             log.debug("master_unreachable", extra={"host": host, "port": port, "fault": str(error)})
             return False

@@ -13,6 +13,7 @@ from paceline.cli.bench.http import post_again_and_again, post_request
 from paceline.consumer.pull import PullConsumer
 from paceline.errors import ConfigError
 from paceline.message import Message
+from paceline.net.connect import Bootstrap
 from paceline.platform.runtime import pause
 from paceline.producer.producer import Producer
 from paceline.records.encode import encode_batch
@@ -34,7 +35,7 @@ BATCH_CONTENT_TYPE = "application/vnd.paceline.batch"
 class BenchSetting:
     """What all cases of one run share."""
 
-    bootstrap: str
+    bootstrap: Bootstrap
     topic: TopicName
     size: int
     seconds: float
@@ -83,7 +84,7 @@ async def bulk(setting: BenchSetting) -> Figures:
         return await _measure(setting, "bulk", "stream", BULK_IN_FLIGHT, run)
 
 
-async def create_topic(bootstrap: str, topic: TopicName, *, queues: int) -> None:
+async def create_topic(bootstrap: Bootstrap, topic: TopicName, *, queues: int) -> None:
     """Make the topic all cases send to."""
     async with AdminClient(bootstrap) as admin:
         await admin.topics.create(topic, queues=queues)

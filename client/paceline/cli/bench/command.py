@@ -44,6 +44,7 @@ class _Options:
     queues: int
     behind_mib: int
     has_own_core: bool
+    has_tls: bool
 
 
 @click.command("bench")
@@ -72,6 +73,7 @@ class _Options:
     is_flag=True,
     help="catch-up: the replica that returns has one core, all others share the rest (Linux).",
 )
+@click.option("--tls", is_flag=True, help="All connections by TLS; not for cases over plain HTTP.")
 @click.option("--all", "run_all", is_flag=True, help="All replica counts and durabilities.")
 @click.option("--peer", "peers", multiple=True, help="A program that prints the same JSON lines.")
 @click.option("--write", "report", type=click.Path(path_type=Path), help="Write Markdown here.")
@@ -86,6 +88,7 @@ def command(
     queues: int,
     behind_mib: int,
     own_core: bool,
+    tls: bool,
     run_all: bool,
     peers: tuple[str, ...],
     report: Path | None,
@@ -107,6 +110,7 @@ def command(
             queues=queues,
             behind_mib=behind_mib,
             has_own_core=own_core,
+            has_tls=tls,
         )
         rows = _run_one(options, as_json=as_json)
     if not as_json:
@@ -135,8 +139,7 @@ def _same_flags() -> list[str]:
     flags: list[str] = []
     for name in ("inflight", "size", "seconds", "queues", "behind_mib"):
         flags += [f"--{name.replace('_', '-')}", str(context.params[name])]
-    if context.params["own_core"]:
-        flags.append("--own-core")
+    flags += [f"--{name.replace('_', '-')}" for name in ("own_core", "tls") if context.params[name]]
     for case in context.params["chosen"]:
         flags += ["--case", case]
     return flags
@@ -173,6 +176,7 @@ def _run_one(options: _Options, *, as_json: bool) -> list[dict[str, Any]]:
             brokers_per_group=options.replicas,
             port=0,
             durability=options.durability,
+            has_tls=options.has_tls,
         )
         cluster = LocalCluster(plan)
         cluster.prepare()
@@ -187,7 +191,7 @@ async def _measure(
     cluster: LocalCluster, options: _Options, *, as_json: bool
 ) -> list[dict[str, Any]]:
     await wait_ready(cluster)
-    bootstrap = cluster.controller_addresses[0]
+    bootstrap = cluster.bootstrap()
     found = await find_master(cluster, "g1")
     assert found is not None
     master, _ = found

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from paceline.cli.bench.cases import WARM_UP_S, BenchSetting, create_topic, figures_of
 from paceline.cli.bench.figures import Figures
 from paceline.message import Message
+from paceline.net.connect import Bootstrap
 from paceline.platform.event_loop import run_loop
 from paceline.platform.runtime import SystemRandom, pause
 from paceline.producer.producer import Producer
@@ -83,12 +84,12 @@ async def _send_little(setting: BenchSetting, topic: TopicName) -> list[float]:
     return latencies_ms
 
 
-def run_flood(bootstrap: str, topic: TopicName, size: int, seconds: float) -> Flooded:
+def run_flood(bootstrap: Bootstrap, topic: TopicName, size: int, seconds: float) -> Flooded:
     """The producers of one process, for so long."""
     return run_loop(_flood(bootstrap, topic, size, seconds))
 
 
-async def _flood(bootstrap: str, topic: TopicName, size: int, seconds: float) -> Flooded:
+async def _flood(bootstrap: Bootstrap, topic: TopicName, size: int, seconds: float) -> Flooded:
     seen = Flooded([], [])
     message = Message(topic, SystemRandom().token(size))  # nothing that compresses
     stop_at = time.perf_counter() + seconds

@@ -5,33 +5,33 @@ from typing import Any
 import aiohttp
 import orjson
 
-from paceline.cli.local.local_cluster import LocalCluster, Node
+from paceline.cli.local.local_cluster import LocalCluster, Node, Owner
 from paceline.errors import DeadlineError
 from paceline.platform.runtime import SystemClock, pause
-from paceline.security.node_proof import NodeProofs
 
 READY_TIMEOUT_MS = 30_000
 POLL_MS = 20
 
 
 async def broker_status(
-    session: aiohttp.ClientSession, address: str, proofs: NodeProofs | None = None
+    session: aiohttp.ClientSession, address: str, owner: Owner | None = None
 ) -> dict[str, Any] | None:
     """`/v1/status` of one node, or None while it does not answer."""
-    return await get_json(session, address, "/v1/status", proofs)
+    return await get_json(session, address, "/v1/status", owner)
 
 
 async def get_json(
-    session: aiohttp.ClientSession, address: str, path: str, proofs: NodeProofs | None = None
+    session: aiohttp.ClientSession, address: str, path: str, owner: Owner | None = None
 ) -> dict[str, Any] | None:
     """The JSON object there, or None: a node that does not answer is part of the picture.
 
-    `proofs`: of whoever holds the cluster's secret; without them a cluster with rights tells
-    nothing.
+    `owner`: who holds the cluster's secret; to others a cluster with rights tells nothing.
     """
-    headers = {} if proofs is None else proofs.headers("GET", path)
+    headers = {} if owner is None else owner.proofs.headers("GET", path)
+    tls = None if owner is None else owner.tls
+    url = f"{'http' if tls is None else 'https'}://{address}{path}"
     try:
-        async with session.get(f"http://{address}{path}", headers=headers) as answer:
+        async with session.get(url, headers=headers, ssl=True if tls is None else tls) as answer:
             if answer.status != 200:
                 return None
             document = orjson.loads(await answer.read())
@@ -47,7 +47,7 @@ async def find_master(cluster: LocalCluster, group: str) -> tuple[Node, dict[str
         for node in cluster.brokers:
             if not node.is_running:
                 continue
-            status = await broker_status(session, node.address, cluster.proofs)
+            status = await broker_status(session, node.address, cluster.owner)
             if status is None or status["group"] != group or status["role"] != "master":
                 continue
             if status["is_open"] and (best is None or status["epoch"] > best[1]["epoch"]):

@@ -16,12 +16,14 @@ import fcntl
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
@@ -44,6 +46,9 @@ BROKERS_MAX = 64
 _WORDS_MAX = 300
 """A sentence fits."""
 _PR_SET_PDEATHSIG = 1
+if TYPE_CHECKING:
+    from paceline.net.connect import ConnectSettings
+
 _PROGRAMS = {"controller": "paceline-controller", "broker": "paceline-broker"}
 
 NodeMain = Callable[[list[str]], int]
@@ -60,6 +65,12 @@ class ClusterPlan:
     port: int = CONTROLLER_PORT_DEFAULT
     durability: str = "fsync"
     segment_size_bytes: int = SEGMENT_SIZE_BYTES
+    has_tls: bool = False
+    """Every connection by TLS, with certificates of an authority in the data folder."""
+
+    @property
+    def tls_folder(self) -> Path:
+        return self.data_dir / "tls"
 
     def validate(self) -> None:
         """Raises ConfigError with a sentence for the operator."""
@@ -114,19 +125,35 @@ class Node:
         return f"{self.name} ended ({self.how_ended}){why}"
 
 
+class Owner(NamedTuple):
+    """Whoever started the cluster: what he asks nodes with."""
+
+    proofs: NodeProofs
+    tls: ssl.SSLContext | None
+    """None: they speak no TLS."""
+
+
 @dataclass(slots=True)
 class LocalCluster:
     """Plan, start, watch and stop the processes. Not for use from several threads."""
 
     plan: ClusterPlan
     nodes: list[Node] = field(default_factory=list)
-    proofs: NodeProofs | None = None
-    """Of whoever holds the secret: known once it is prepared."""
+    owner: "Owner | None" = None
+    """Known once it is prepared."""
     _lock_fd: int | None = None
 
     @property
     def controller_addresses(self) -> list[str]:
         return [node.address for node in self.nodes if node.role == "controller"]
+
+    def bootstrap(self) -> "ConnectSettings":
+        """For clients on this machine."""
+        from paceline.net.connect import ClientTls, ConnectSettings
+
+        folder = self.plan.tls_folder
+        tls = ClientTls(ca_file=str(folder / "ca.pem")) if self.plan.has_tls else None
+        return ConnectSettings(self.controller_addresses[0], tls=tls)
 
     @property
     def brokers(self) -> list[Node]:
@@ -145,7 +172,8 @@ class LocalCluster:
             secret_path = self.plan.data_dir / "cluster-secret"
             random = SystemRandom()
             secret = make_secret(str(secret_path), random)
-            self.proofs = NodeProofs(secret, node_id="launcher", random=random)
+            proofs = NodeProofs(secret, node_id="launcher", random=random)
+            self.owner = Owner(proofs, _prepare_tls(self.plan) if self.plan.has_tls else None)
             self.nodes = _lay_out(self.plan, secret_path, ports or _ports(self.plan))
 
     def start(self) -> None:
@@ -282,6 +310,37 @@ def _check_free(port: int) -> None:
             ) from error
 
 
+def _prepare_tls(plan: ClusterPlan) -> ssl.SSLContext:
+    """An authority in the data folder, unless there is one; what trusts it."""
+    from paceline.security.authority import Authority
+
+    authority = Authority(plan.tls_folder)
+    if not authority.certificate.exists():
+        authority.init(common_name="paceline up", now_unix_ms=SystemClock().unix_ms())
+    return ssl.create_default_context(cafile=authority.certificate)
+
+
+def _tls_settings(plan: ClusterPlan, name: str, role: str, uri: str) -> dict[str, object]:
+    """Of one node, whose certificate is made anew."""
+    if not plan.has_tls:
+        return {}
+    from paceline.security.authority import Authority
+
+    authority = Authority(plan.tls_folder)
+    names = (HOST, "localhost", f"URI:paceline:{role}/{uri}")
+    authority.issue(name, names, now_unix_ms=SystemClock().unix_ms())
+    certificate, key = authority.paths(name)
+    files = {
+        "cert": str(certificate.resolve()),
+        "key": str(key.resolve()),
+        "ca": str(authority.certificate.resolve()),
+    }
+    settings: dict[str, object] = {f"tls_{part}": path for part, path in files.items()}
+    if role == "controller":
+        settings |= {f"raft_tls_{part}": path for part, path in files.items()}
+    return {**settings, "tls_mode": "enforcing"}
+
+
 def _lay_out(plan: ClusterPlan, secret: Path, chosen: Sequence[int]) -> list[Node]:
     ports = iter(chosen)
     clients = [f"{HOST}:{next(ports)}" for _ in range(plan.controllers)]
@@ -301,6 +360,7 @@ def _lay_out(plan: ClusterPlan, secret: Path, chosen: Sequence[int]) -> list[Nod
             "total_replicas": plan.brokers_per_group,
             "min_in_sync_replicas": minimum,
             "durability": plan.durability,
+            **_tls_settings(plan, name, "controller", name),
         }
         nodes.append(_write_node(plan, name, "controller", client, settings))
     for group in range(1, plan.groups + 1):
@@ -314,6 +374,7 @@ def _lay_out(plan: ClusterPlan, secret: Path, chosen: Sequence[int]) -> list[Nod
                 "replication_listen": f"{HOST}:{next(ports)}",
                 "controllers": clients,
                 "segment_size_bytes": plan.segment_size_bytes,
+                **_tls_settings(plan, name, "broker", f"g{group}"),
             }
             nodes.append(_write_node(plan, name, "broker", client, settings))
     return nodes

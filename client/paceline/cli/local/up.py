@@ -76,6 +76,7 @@ RESTART_AFTER_MS = 2_000
     show_default=True,
     help="Bytes of one file of a log.",
 )
+@click.option("--tls", is_flag=True, help="TLS everywhere, with an authority in the data folder.")
 @click.option("--restart/--no-restart", default=True, help="Start a node that died again.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines instead of the live view.")
 def command(
@@ -86,6 +87,7 @@ def command(
     port: int,
     durability: str,
     segment_size_bytes: int,
+    tls: bool,
     restart: bool,
     as_json: bool,
 ) -> None:
@@ -98,6 +100,7 @@ def command(
         port=port,
         durability=durability,
         segment_size_bytes=segment_size_bytes,
+        has_tls=tls,
     )
     cluster = LocalCluster(plan)
     cluster.prepare()
@@ -185,9 +188,9 @@ class _Watcher:
         stop.set()
 
     async def _refresh(self, session: aiohttp.ClientSession) -> None:
-        proofs = self.cluster.proofs
+        owner = self.cluster.owner
         for address in self.cluster.controller_addresses:
-            document = await get_json(session, address, "/v1/routes", proofs)
+            document = await get_json(session, address, "/v1/routes", owner)
             if document is None:
                 continue
             with contextlib.suppress(BadRequestError):
@@ -196,7 +199,7 @@ class _Watcher:
                     self.view = view
                 break
         nodes = self.cluster.nodes
-        asking = (broker_status(session, node.address, proofs) for node in nodes)
+        asking = (broker_status(session, node.address, owner) for node in nodes)
         answers = await asyncio.gather(*asking)
         for node, answer in zip(nodes, answers, strict=True):
             if answer is None:

@@ -1,6 +1,7 @@
 """`paceline security`, `paceline login`, `paceline logout`, `paceline whoami`."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -162,5 +163,6 @@ def _save(connect: Connect, credentials: "Credentials") -> Any:
         access_key=credentials.access_key,
         secret_key=credentials.secret_key,
         allow_plaintext=credentials.allow_plaintext,
+        tls_ca="" if connect.tls is None else str(Path(connect.tls.ca_file).resolve()),
     )
     return write_profile(found.folder, found.profile, profile)

@@ -7,19 +7,17 @@ common name counts for nothing. Files are read once, at start, and refused there
 handshake of the node with itself tells what any peer would find wrong with the certificate.
 """
 
-import os
 import ssl
-import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from paceline.errors import ConfigError, PeerError
+from paceline.security.certificates import TlsFiles, make_contexts, shake_own_hand, uris_of
 from paceline.types import ControllerId
 
 URI_PREFIX = "paceline:controller/"
 
-_EXPIRED = 10  # X509_V_ERR_CERT_HAS_EXPIRED
 _NO_TLS_AT_ALL = {
     "WRONG_VERSION_NUMBER",
     "UNSUPPORTED_PROTOCOL",
@@ -31,9 +29,6 @@ _NO_TLS_AT_ALL = {
     "BAD_RECORD_TYPE",
 }
 """How OpenSSL calls bytes that are no TLS; which one depends on its version and on the bytes."""
-
-_STEPS_MAX = 10
-"""Of a handshake in memory; TLS 1.3 needs three, TLS 1.2 four."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +62,12 @@ class Tls:
 
 def open_tls(*, certificate: str, key: str, authority: str, controller_id: ControllerId) -> Tls:
     """Read and try the three PEM files. ConfigError with a sentence for the operator."""
-    _check_readable("raft_tls_cert", certificate)
-    _check_private(key)
-    _check_readable("raft_tls_ca", authority)
-    client, server = make_contexts(certificate=certificate, key=key, authority=authority)
-    own = _shake_own_hand(client, server, certificate=certificate, authority=authority)
+    files = TlsFiles(certificate, key, authority, "raft_tls")
+    client, server = make_contexts(files)
+    for context in (client, server):
+        context.options |= ssl.OP_NO_TICKET
+    server.num_tickets = 0  # each connection shows its certificate anew
+    own = shake_own_hand(client, server, files)
     names = certified_ids(own)
     if controller_id not in names:
         raise ConfigError(
@@ -81,26 +77,11 @@ def open_tls(*, certificate: str, key: str, authority: str, controller_id: Contr
     return Tls(client, server, expires=str(own["notAfter"]))
 
 
-def make_contexts(
-    *, certificate: str, key: str, authority: str
-) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Of a dialer and of a listener. ConfigError if OpenSSL cannot use the files."""
-    client, server = (
-        _context(protocol, certificate=certificate, key=key, authority=authority)
-        for protocol in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER)
-    )
-    return client, server
-
-
 def certified_ids(certificate: Mapping[str, Any]) -> frozenset[str]:
     """The controllers a verified certificate speaks for (`SSLObject.getpeercert`)."""
     names = certificate.get("subjectAltName", ())
-    uris = {
-        name.removeprefix(URI_PREFIX)
-        for kind, name in names
-        if kind == "URI" and name.startswith(URI_PREFIX)
-    }
-    return frozenset(uris or {name for kind, name in names if kind == "DNS"})
+    uris = uris_of(certificate, URI_PREFIX)
+    return uris or frozenset(name for kind, name in names if kind == "DNS")
 
 
 def check_certificate(certificate: Mapping[str, Any] | None, peer: str) -> None:
@@ -128,94 +109,6 @@ def handshake_sentence(error: ssl.SSLError) -> str:
 def is_tls_record(head: bytes) -> bool:
     """Whether the first bytes of a connection are TLS: as a length they are always too large."""
     return len(head) >= 2 and 0x14 <= head[0] <= 0x17 and head[1] == 3
-
-
-# -- at start --------------------------------------------------------------------------------------
-
-
-def _check_readable(setting: str, path: str) -> os.stat_result:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        raise ConfigError(f"cannot read {setting} {path}: {error.strerror or error}") from error
-    try:
-        status = os.fstat(descriptor)
-    finally:
-        os.close(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        raise ConfigError(f"{setting} {path} is not a regular file")
-    return status
-
-
-def _check_private(path: str) -> None:
-    mode = stat.S_IMODE(_check_readable("raft_tls_key", path).st_mode)
-    if mode & 0o077:
-        raise ConfigError(
-            f"raft_tls_key {path} has mode {mode:04o}, so others can read it; run: chmod 600 {path}"
-        )
-
-
-def _context(protocol: int, *, certificate: str, key: str, authority: str) -> ssl.SSLContext:
-    context = ssl.SSLContext(protocol)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    if protocol == ssl.PROTOCOL_TLS_SERVER:
-        context.num_tickets = 0  # each connection shows its certificate anew
-    context.check_hostname = False  # certificates name controllers: check_certificate
-    context.verify_mode = ssl.CERT_REQUIRED
-
-    def refuse_password() -> str:
-        raise ConfigError(f"raft_tls_key {key} is encrypted: a controller has nobody to ask")
-
-    try:
-        context.load_cert_chain(certificate, key, password=refuse_password)
-    except ssl.SSLError as error:
-        if error.reason == "KEY_VALUES_MISMATCH":
-            raise ConfigError(
-                f"raft_tls_key {key} does not fit the certificate in raft_tls_cert {certificate}"
-            ) from error
-        raise ConfigError(
-            f"raft_tls_cert {certificate} or raft_tls_key {key} is no PEM file of its kind: {error}"
-        ) from error
-    try:
-        context.load_verify_locations(cafile=authority)
-    except ssl.SSLError as error:
-        raise ConfigError(f"raft_tls_ca {authority} holds no PEM certificates: {error}") from error
-    return context
-
-
-def _shake_own_hand(
-    client: ssl.SSLContext, server: ssl.SSLContext, *, certificate: str, authority: str
-) -> dict[str, Any]:
-    """Both sides in memory; the own certificate as a peer would see it."""
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    dialer = client.wrap_bio(to_client, to_server)
-    listener = server.wrap_bio(to_server, to_client, server_side=True)
-    waiting = [dialer, listener]
-    try:
-        for _ in range(_STEPS_MAX):
-            waiting = [side for side in waiting if not _is_done(side)]
-    except ssl.SSLCertVerificationError as error:
-        if error.verify_code == _EXPIRED:
-            raise ConfigError(
-                f"raft_tls_cert {certificate} (or its authority in {authority}) has expired"
-            ) from error
-        raise ConfigError(
-            f"raft_tls_cert {certificate} would be refused by every peer with raft_tls_ca "
-            f"{authority}: {error.verify_message}"
-        ) from error
-    except ssl.SSLError as error:
-        raise ConfigError(f"raft_tls_cert {certificate} does not work: {error}") from error
-    assert not waiting, "a handshake in memory ends or fails"
-    return dict(dialer.getpeercert() or {})
-
-
-def _is_done(side: ssl.SSLObject) -> bool:
-    try:
-        side.do_handshake()
-    except ssl.SSLWantReadError:
-        return False
-    return True
 
 
 def _listed(names: frozenset[str]) -> str:

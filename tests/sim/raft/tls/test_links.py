@@ -12,8 +12,9 @@ import pytest_asyncio
 from tests.sim.raft.cluster import NAMES, Cluster, eventually
 from tests.support.certificates import Authority, Files
 
+from paceline.security.certificates import TlsFiles, make_contexts
 from paceline.types import ControllerId
-from paceline_controller.raft.peers.tls import Tls, make_contexts, open_tls
+from paceline_controller.raft.peers.tls import Tls, open_tls
 
 C1, C2, C3 = NAMES
 
@@ -91,7 +92,10 @@ async def secured(bed: TlsCluster) -> TlsCluster:
 
 def contexts(files: Files) -> Tls:
     """Of files that a controller would not start with."""
-    return Tls(*make_contexts(**files.arguments()), expires="")
+    return Tls(
+        *make_contexts(TlsFiles(files.certificate, files.key, files.authority, "raft_tls")),
+        expires="",
+    )
 
 
 async def is_shut_out(bed: TlsCluster, name: ControllerId, value: str) -> None:

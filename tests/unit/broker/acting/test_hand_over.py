@@ -14,6 +14,7 @@ from tests.support.service.send import Answers
 from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.runtime import ManualClock
 from paceline.platform.telemetry import Metrics
+from paceline.security.node_tls import Dial
 from paceline.types import ReplicaId
 from paceline.wire.cluster import ClusterView, GroupView
 from paceline_broker.acting.offsets_file import OffsetsFile
@@ -52,7 +53,9 @@ class Scene:
         self.disk.make_folder("/data")
         self.kept = OffsetsFile(self.disk, "/data")
         self.role = Successor(port)
-        self.hand_over = ActingHandover(self.role, self.kept, http, ManualClock(), proofs=PROOFS)
+        self.hand_over = ActingHandover(
+            self.role, self.kept, http, ManualClock(), proofs=PROOFS, dial=Dial()
+        )
 
     def keep(
         self, offset: int, *, generation: int = 0, token: Token | None = None, group_id: int = 0

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 from tests.support.controller.harness import free_address
 
+from paceline.security.node_tls import Dial
 from paceline.types import Incarnation, ReplicaId
 from paceline.wire.cluster import ReplicaView
 from paceline_broker.role.member_probe import is_replica_gone
@@ -57,9 +58,9 @@ async def a_port(answer: Any, *, status: int = 200) -> AsyncIterator[str]:
 )
 async def test_what_an_answer_proves(answer: Any, status: int, is_gone: bool) -> None:
     async with a_port(answer, status=status) as address, aiohttp.ClientSession() as http:
-        assert await is_replica_gone(http, a_replica(address)) is is_gone
+        assert await is_replica_gone(http, a_replica(address), Dial()) is is_gone
 
 
 async def test_a_refused_connection_proves_it() -> None:
     async with aiohttp.ClientSession() as http:
-        assert await is_replica_gone(http, a_replica(str(free_address())))
+        assert await is_replica_gone(http, a_replica(str(free_address())), Dial())

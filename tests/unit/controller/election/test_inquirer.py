@@ -3,6 +3,7 @@
 from tests.support.controller.builders import G1
 from tests.support.controller.harness import TalkingBroker, controllers, eventually, free_address
 
+from paceline.security.node_tls import Dial
 from paceline.types import Incarnation, ReplicaId
 from paceline_controller.election.contacts import Inquiry, ReplicaKey
 from paceline_controller.leader.inquirer import Inquirer
@@ -15,7 +16,7 @@ async def test_a_controller_tells_what_it_heard_and_one_that_is_dead_tells_nothi
     async with controllers(2) as cluster:
         broker = TalkingBroker(cluster, 1)
         inquirer = Inquirer(
-            lambda: (str(cluster.addresses[1]), str(free_address())), source_host=""
+            lambda: (str(cluster.addresses[1]), str(free_address())), source_host="", dial=Dial()
         )
         await inquirer.start()
         try:

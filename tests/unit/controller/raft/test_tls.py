@@ -135,7 +135,7 @@ def test_an_encrypted_key_asks_nobody(files: Files) -> None:
             serialization.BestAvailableEncryption(b"password"),
         )
     )
-    with pytest.raises(ConfigError, match="is encrypted: a controller has nobody to ask"):
+    with pytest.raises(ConfigError, match="is encrypted: a node has nobody to ask"):
         opened(files)
 
 

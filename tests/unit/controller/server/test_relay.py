@@ -13,6 +13,7 @@ from tests.support.controller.builders import users_topics
 from tests.support.controller.harness import Controllers, controllers, eventually, free_address
 from tests.support.controller.sessions import a_cluster
 
+from paceline.security.node_tls import Dial
 from paceline_controller.server.http_errors import problem_middleware
 from paceline_controller.server.relay import RELAYED, Relay
 
@@ -158,6 +159,7 @@ async def _serving(leader: _BadLeader | None) -> AsyncIterator[tuple[Any, str]]:
         timeout_ms=300,
         source_host="",
         proofs=PROOFS,
+        dial=Dial(),
     )
     await relay.start()
     ours = web.Application(middlewares=[problem_middleware, relay.middleware])

@@ -1,0 +1,136 @@
+"""Certificates and keys from files: read, tried, and told what is wrong with them.
+
+Every sentence names the setting and the file: these errors are what an operator sees.
+"""
+
+import os
+import ssl
+import stat
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from paceline.errors import ConfigError
+
+_EXPIRED = 10  # X509_V_ERR_CERT_HAS_EXPIRED
+_STEPS_MAX = 10
+"""Of a handshake in memory; TLS 1.3 needs three, TLS 1.2 four."""
+
+
+class TlsFiles(NamedTuple):
+    """PEM files of one end, and what their settings are called: PREFIX_cert, _key, _ca."""
+
+    certificate: str
+    key: str
+    authority: str
+    prefix: str
+
+
+def make_contexts(files: TlsFiles) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Of a dialer and of a listener. ConfigError if the files cannot be used.
+
+    Neither looks at host names; both ask for a certificate of the authority.
+    """
+    _check_readable(f"{files.prefix}_cert", files.certificate)
+    _check_private(f"{files.prefix}_key", files.key)
+    _check_readable(f"{files.prefix}_ca", files.authority)
+    client, server = (
+        _context(protocol, files) for protocol in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER)
+    )
+    return client, server
+
+
+def shake_own_hand(
+    client: ssl.SSLContext, server: ssl.SSLContext, files: TlsFiles
+) -> dict[str, Any]:
+    """Both sides in memory: the own certificate as a peer would see it. ConfigError says what any
+    peer would find wrong with it."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    dialer = client.wrap_bio(to_client, to_server)
+    listener = server.wrap_bio(to_server, to_client, server_side=True)
+    waiting = [dialer, listener]
+    what = f"{files.prefix}_cert {files.certificate}"
+    try:
+        for _ in range(_STEPS_MAX):
+            waiting = [side for side in waiting if not _is_done(side)]
+    except ssl.SSLCertVerificationError as error:
+        if error.verify_code == _EXPIRED:
+            raise ConfigError(
+                f"{what} (or its authority in {files.authority}) has expired"
+            ) from error
+        raise ConfigError(
+            f"{what} would be refused by every peer with {files.prefix}_ca {files.authority}:"
+            f" {error.verify_message}"
+        ) from error
+    except ssl.SSLError as error:
+        raise ConfigError(f"{what} does not work: {error}") from error
+    assert not waiting, "a handshake in memory ends or fails"
+    return dict(dialer.getpeercert() or {})
+
+
+def uris_of(certificate: Mapping[str, Any], prefix: str) -> frozenset[str]:
+    """What stands behind `prefix` in the URIs of a verified certificate."""
+    return frozenset(
+        name.removeprefix(prefix)
+        for kind, name in certificate.get("subjectAltName", ())
+        if kind == "URI" and name.startswith(prefix)
+    )
+
+
+def _check_readable(setting: str, path: str) -> os.stat_result:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise ConfigError(f"cannot read {setting} {path}: {error.strerror or error}") from error
+    try:
+        status = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise ConfigError(f"{setting} {path} is not a regular file")
+    return status
+
+
+def _check_private(setting: str, path: str) -> None:
+    mode = stat.S_IMODE(_check_readable(setting, path).st_mode)
+    if mode & 0o077:
+        raise ConfigError(
+            f"{setting} {path} has mode {mode:04o}, so others can read it; run: chmod 600 {path}"
+        )
+
+
+def _context(protocol: int, files: TlsFiles) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    prefix, certificate, key = files.prefix, files.certificate, files.key
+
+    def refuse_password() -> str:
+        raise ConfigError(f"{prefix}_key {key} is encrypted: a node has nobody to ask")
+
+    try:
+        context.load_cert_chain(certificate, key, password=refuse_password)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise ConfigError(
+                f"{prefix}_key {key} does not fit the certificate in {prefix}_cert {certificate}"
+            ) from error
+        raise ConfigError(
+            f"{prefix}_cert {certificate} or {prefix}_key {key} is no PEM file of its kind: {error}"
+        ) from error
+    try:
+        context.load_verify_locations(cafile=files.authority)
+    except ssl.SSLError as error:
+        raise ConfigError(
+            f"{prefix}_ca {files.authority} holds no PEM certificates: {error}"
+        ) from error
+    return context
+
+
+def _is_done(side: ssl.SSLObject) -> bool:
+    try:
+        side.do_handshake()
+    except ssl.SSLWantReadError:
+        return False
+    return True

@@ -1,0 +1,206 @@
+"""A listening port: plain, TLS, or both on one port, told apart by the first byte.
+
+A TLS record begins with the byte 22, and no other protocol here does. The byte is looked at before
+anything is read, so the connection is handed to the event loop whole. Half-open handshakes are
+bounded: so many of one address, and so many in all, each for 5 s.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from paceline.errors import BadRequestError
+from paceline.platform.runtime import spawn
+from paceline.platform.telemetry import strangers
+from paceline.security.node_tls import NodeTls
+from paceline.server.byte_budget import source_of
+from paceline.server.http_guard import refusal
+
+BACKLOG = 1024
+TURN_ACCEPTS_MAX = 64
+HANDSHAKE_TIMEOUT_S = 5.0
+"""From the accepted connection to the end of the handshake."""
+HANDSHAKES_MAX = 512
+HANDSHAKES_OF_ADDRESS_MAX = 128
+_HANDSHAKE = 22
+_TLS_ONLY = BadRequestError(
+    "this port takes TLS only: name the authority of the cluster's certificates (PACELINE_TLS_CA)"
+)
+
+ProtocolFactory = Callable[[], asyncio.Protocol]
+
+
+class Listening:
+    """An open port."""
+
+    def __init__(self, port: int, close: Callable[[], None]) -> None:
+        self.port = port
+        self.close = close
+        """Take no connection more; what is connected stays."""
+
+
+async def listen(
+    factory: ProtocolFactory,
+    host: str,
+    port: int,
+    *,
+    tls: NodeTls | None = None,
+    is_for_nodes: bool = False,
+) -> Listening:
+    """Serve a protocol for each connection. OSError: the port is in use.
+
+    `is_for_nodes`: whoever comes by TLS must show a certificate.
+    """
+    loop = asyncio.get_running_loop()
+    if tls is None:
+        server = await loop.create_server(factory, host, port, backlog=BACKLOG)
+        return Listening(server.sockets[0].getsockname()[1], server.close)
+    sockets = [
+        _bound(info, port)
+        for info in await loop.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    ]
+    door = _Door(factory, tls, sockets, is_for_nodes=is_for_nodes)
+    return Listening(sockets[0].getsockname()[1], door.close)
+
+
+def _bound(info: Any, port: int) -> socket.socket:
+    family, kind, protocol, _, address = info
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.setblocking(False)
+        made.bind(address)
+        made.listen(BACKLOG)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+class _Door:
+    """Accepts, and looks at the first byte."""
+
+    def __init__(
+        self,
+        factory: ProtocolFactory,
+        tls: NodeTls,
+        sockets: list[socket.socket],
+        *,
+        is_for_nodes: bool,
+    ) -> None:
+        self._is_for_nodes = is_for_nodes
+        self._factory = factory
+        self._tls = tls
+        self._sockets = sockets
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[socket.socket, tuple[str, asyncio.TimerHandle]] = {}
+        """Have said nothing yet."""
+        self._shaking: dict[asyncio.Task[None], str] = {}
+        """Handshakes under way, with their addresses."""
+        for each in sockets:
+            self._loop.add_reader(each, self._accept, each)
+
+    def close(self) -> None:
+        """Idempotent."""
+        sockets, self._sockets = self._sockets, []
+        for each in sockets:
+            self._loop.remove_reader(each)
+            each.close()
+        for connection in list(self._waiting):
+            self._drop(connection)
+        for task in list(self._shaking):
+            task.cancel()
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(TURN_ACCEPTS_MAX):
+            try:
+                connection, address = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # too many open files: the next turn tries again
+                strangers.warning("not_accepted", extra={"why": str(error)})
+                return
+            connection.setblocking(False)
+            self._arrived(connection, source_of(address[0]))
+
+    def _arrived(self, connection: socket.socket, source: str) -> None:
+        of_source = [each for each, (whose, _) in self._waiting.items() if whose == source]
+        if len(of_source) >= HANDSHAKES_OF_ADDRESS_MAX:
+            self._drop(of_source[0])
+        elif len(self._waiting) >= HANDSHAKES_MAX:
+            self._drop(next(iter(self._waiting)))
+        late = self._loop.call_later(HANDSHAKE_TIMEOUT_S, self._drop, connection)
+        self._waiting[connection] = source, late
+        self._loop.add_reader(connection, self._look, connection)
+
+    def _drop(self, connection: socket.socket) -> None:
+        self._take(connection)
+        connection.close()
+
+    def _take(self, connection: socket.socket) -> str:
+        source, late = self._waiting.pop(connection)
+        late.cancel()
+        self._loop.remove_reader(connection)
+        return source
+
+    def _look(self, connection: socket.socket) -> None:
+        try:
+            first = connection.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            first = b""
+        if not first:
+            self._drop(connection)
+            return
+        source = self._take(connection)
+        if first[0] != _HANDSHAKE:
+            self._plain(connection, source)
+            return
+        shaking = list(self._shaking.values())
+        if len(shaking) >= HANDSHAKES_MAX or shaking.count(source) >= HANDSHAKES_OF_ADDRESS_MAX:
+            connection.close()
+            return
+        tls = self._tls
+        self._serve(connection, source, tls.node_server if self._is_for_nodes else tls.server)
+
+    def _plain(self, connection: socket.socket, source: str) -> None:
+        self._tls.plain_count += 1
+        if self._tls.takes_plain:
+            self._serve(connection, source, None)
+            return
+        strangers.warning("plain_refused", extra={"source": source})
+        try:
+            connection.send(refusal(_TLS_ONLY))
+        except OSError:
+            pass  # it has gone: nobody is there to be told
+        finally:
+            connection.close()
+
+    def _serve(
+        self, connection: socket.socket, source: str, context: ssl.SSLContext | None
+    ) -> None:
+        task = spawn(self._connect(connection, source, context), name="accepted")
+        self._shaking[task] = source
+        task.add_done_callback(lambda done: self._shaking.pop(done, None))
+
+    async def _connect(
+        self, connection: socket.socket, source: str, context: ssl.SSLContext | None
+    ) -> None:
+        timeout_s = None if context is None else HANDSHAKE_TIMEOUT_S
+        try:
+            await self._loop.connect_accepted_socket(
+                self._factory, connection, ssl=context, ssl_handshake_timeout=timeout_s
+            )
+        except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
+            self._tls.failed_count += 1
+            strangers.warning("tls_handshake_failed", extra={"source": source, "why": repr(error)})
+            connection.close()
+        else:
+            self._tls.tls_count += context is not None

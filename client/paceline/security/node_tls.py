@@ -1,0 +1,192 @@
+"""TLS of a node's listener for clients, and of its own HTTP to other nodes.
+
+Certificates and authorities are replaced without a restart: the files are looked at every 10 s and
+on SIGHUP; a pair that does not fit, or that any peer would refuse, is told in the log, and the old
+one stays. New connections have the new one, open ones stay.
+"""
+
+import hashlib
+import logging
+import ssl
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+from paceline.errors import ConfigError
+from paceline.platform.config import require
+from paceline.platform.ports import Clock
+from paceline.platform.runtime import pause
+from paceline.platform.telemetry import Metrics
+from paceline.security.certificates import TlsFiles, make_contexts, shake_own_hand
+
+log = logging.getLogger("paceline.tls")
+
+LOOK_INTERVAL_MS = 10_000
+
+
+class TlsMode(StrEnum):
+    """How far a cluster has come on its way to TLS."""
+
+    DISABLED = "disabled"
+    PERMISSIVE = "permissive"
+    """Takes TLS and plain connections, and dials plain ones: until all nodes have certificates."""
+    PREFERRED = "preferred"
+    """Takes both, dials TLS: until all clients have changed."""
+    ENFORCING = "enforcing"
+    """TLS only."""
+
+
+class TlsSettings(Protocol):
+    """What the settings of a node say of it."""
+
+    @property
+    def tls_cert(self) -> str: ...
+    @property
+    def tls_key(self) -> str: ...
+    @property
+    def tls_ca(self) -> str: ...
+    @property
+    def tls_mode(self) -> str: ...
+    @property
+    def tls_min_version(self) -> str: ...
+
+
+def open_node_tls(settings: TlsSettings) -> "NodeTls | None":
+    """What `tls_*` name; None where they are disabled. ConfigError."""
+    mode = TlsMode(settings.tls_mode)
+    if mode is TlsMode.DISABLED:
+        return None
+    files = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca, "tls")
+    return NodeTls(files, mode, minimum=settings.tls_min_version)
+
+
+def require_tls_files(settings: TlsSettings) -> None:
+    """ConfigError unless the settings `tls_*` go together."""
+    files = (settings.tls_cert, settings.tls_key, settings.tls_ca)
+    is_on = settings.tls_mode != TlsMode.DISABLED
+    require(
+        all(files) if is_on else not any(files),
+        f"tls_mode is {settings.tls_mode}, so tls_cert, tls_key and tls_ca must"
+        f" {'all be set' if is_on else 'not be set: say how far TLS is to be used'}",
+    )
+
+
+class NodeTls:
+    """One node's certificate and authorities, as they are now."""
+
+    def __init__(self, files: TlsFiles, mode: TlsMode, *, minimum: str = "1.3") -> None:
+        """`minimum`: the least version, "1.2" or "1.3". Raises ConfigError with a sentence for the
+        operator."""
+        assert mode is not TlsMode.DISABLED
+        self._files = files
+        self._minimum = ssl.TLSVersion.TLSv1_3 if minimum == "1.3" else ssl.TLSVersion.TLSv1_2
+        self.mode = mode
+        self.plain_count = 0
+        """Connections that came without TLS."""
+        self.tls_count = 0
+        self.failed_count = 0
+        """Handshakes that did not come about."""
+        self._digest = b""
+        self._load()
+
+    @property
+    def takes_plain(self) -> bool:
+        return self.mode is not TlsMode.ENFORCING
+
+    @property
+    def dials(self) -> bool:
+        """Whether this node speaks TLS to other nodes by itself."""
+        return self.mode is not TlsMode.PERMISSIVE
+
+    def reload(self) -> bool:
+        """Look at the files; whether there were new ones that are good. What is wrong is logged."""
+        try:
+            if self._content_digest() == self._digest:
+                return False
+            self._load()
+        except (ConfigError, OSError) as error:
+            log.error("tls_not_reloaded", extra={"why": str(error)})
+            return False
+        log.info("tls_reloaded", extra={"certificate": self._files.certificate})
+        return True
+
+    async def watch(self) -> None:
+        """Reload what has changed, until cancelled."""
+        while True:
+            await pause(LOOK_INTERVAL_MS)
+            self.reload()
+
+    def _load(self) -> None:
+        digest = self._content_digest()
+        client, server = make_contexts(self._files)
+        own = shake_own_hand(client, server, self._files)
+        for context in (client, server):
+            context.minimum_version = self._minimum
+        client.check_hostname = True
+        _, open_server = make_contexts(self._files)
+        open_server.minimum_version = self._minimum
+        open_server.verify_mode = ssl.CERT_OPTIONAL
+        self.client, self._digest = client, digest
+        self.server = open_server
+        """For clients, who may show a certificate."""
+        self.node_server = server
+        """For nodes, who must."""
+        self.expires_unix_ms = ssl.cert_time_to_seconds(str(own["notAfter"])) * 1000
+
+    def _content_digest(self) -> bytes:
+        digest = hashlib.sha256()
+        for path in self._files[:3]:
+            try:
+                digest.update(Path(path).read_bytes() + b"\0")
+            except OSError as error:
+                raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
+        return digest.digest()
+
+
+def register_tls(metrics: Metrics, tls: NodeTls, clock: Clock) -> None:
+    """Metrics of TLS at a node's listener."""
+    metrics.sampled(
+        "paceline_tls_listener_certificate_left_seconds",
+        "Seconds until the certificate of this listener ends; alert: below 30 days.",
+        lambda: (tls.expires_unix_ms - clock.unix_ms()) / 1000,
+    )
+    metrics.sampled(
+        "paceline_tls_plain_connections_total",
+        "Connections that came without TLS; enforce it when this stands still.",
+        lambda: tls.plain_count,
+    )
+    metrics.sampled(
+        "paceline_tls_connections_total",
+        "Connections with TLS.",
+        lambda: tls.tls_count,
+    )
+    metrics.sampled(
+        "paceline_tls_handshakes_failed_total",
+        "Handshakes that did not come about; alert when it grows.",
+        lambda: tls.failed_count,
+    )
+
+
+class Dial:
+    """How a node reaches another one: where from, and whether by TLS."""
+
+    def __init__(self, tls: NodeTls | None = None, *, source_host: str = "") -> None:
+        """`source_host`: local address that connections start from; empty: the system chooses."""
+        self._tls = tls if tls is not None and tls.dials else None
+        self._local = (source_host, 0) if source_host else None
+
+    def url(self, address: str, path: str) -> str:
+        """Of an HTTP request."""
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://{address}{path}"
+
+    @property
+    def ssl(self) -> ssl.SSLContext | bool:
+        """As aiohttp wants it: the present context, or its default."""
+        return True if self._tls is None else self._tls.client
+
+    def options(self, host: str) -> dict[str, Any]:
+        """For `create_connection` and `open_connection` to that host."""
+        if self._tls is None:
+            return {"local_addr": self._local}
+        return {"local_addr": self._local, "ssl": self._tls.client, "server_hostname": host}

@@ -1,0 +1,99 @@
+"""Real processes: every connection by TLS; certificates change in use and no call fails."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+from tests.support.process.harness import RunningCluster, eventually, running_cluster
+
+from paceline.admin.client import AdminClient
+from paceline.consumer.pull import PullConsumer
+from paceline.errors import PeerError
+from paceline.message import Message
+from paceline.net.connect import ClientTls, ConnectSettings
+from paceline.platform.runtime import SystemClock, spawn
+from paceline.producer.producer import Producer
+from paceline.security.authority import Authority
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+
+
+def by_tls(cluster: RunningCluster) -> ConnectSettings:
+    ca_file = str(cluster.data_dir / "tls" / "ca.pem")
+    return ConnectSettings(cluster.bootstrap, tls=ClientTls(ca_file=ca_file))
+
+
+async def test_a_cluster_by_tls_takes_new_certificates_in_use_and_survives_its_master(
+    tmp_path: Path,
+) -> None:
+    with running_cluster(tmp_path, "--tls") as cluster:
+        connect = by_tls(cluster)
+        sent: list[bytes] = []
+        is_done = asyncio.Event()
+
+        async def send() -> None:
+            async with Producer(connect) as producer:
+                while not is_done.is_set():
+                    body = b"%d" % len(sent)
+                    await producer.send(Message("orders", body))
+                    sent.append(body)
+
+        async with AdminClient(connect) as admin:
+            await admin.topics.create("orders", queues=1)
+            sending = spawn(send(), name="sending")
+            await grows(sent)
+            authority = Authority(cluster.data_dir / "tls")
+            for node in cluster.nodes():
+                authority.renew(node["name"], now_unix_ms=SystemClock().unix_ms())
+                cluster.send_signal(node["name"], signal.SIGHUP)
+            await eventually(lambda: all_have_reloaded(cluster), what="new certificates")
+            await grows(sent)
+            cluster.send_signal(await master_of(cluster, admin), signal.SIGKILL)
+            await grows(sent)
+            is_done.set()
+            await sending
+
+        async with PullConsumer(connect) as reader:
+            await reader.subscribe("orders", start="first")
+            bodies: list[bytes] = []
+            while len(bodies) < len(sent):
+                bodies += [bytes(message.body) for message in await reader.poll()]
+        assert bodies == sent, "in order, each once"
+
+
+async def test_whoever_trusts_another_authority_or_none_is_told(tmp_path: Path) -> None:
+    other = Authority(tmp_path / "other")
+    other.init(common_name="other", now_unix_ms=SystemClock().unix_ms())
+    with running_cluster(tmp_path / "data", "--tls") as cluster:
+        wrong = ClientTls(ca_file=str(other.certificate))
+        with pytest.raises(PeerError, match="certificate of .* is refused"):
+            async with Producer(ConnectSettings(cluster.bootstrap, tls=wrong)):
+                pass
+        with pytest.raises(PeerError, match="takes TLS only"):
+            async with Producer(cluster.bootstrap):
+                pass
+
+
+async def grows(sent: list[bytes]) -> None:
+    count = len(sent)
+
+    async def more() -> bool:
+        return len(sent) > count + 100
+
+    await eventually(more, within_ms=30_000, what="messages are sent")
+
+
+async def all_have_reloaded(cluster: RunningCluster) -> bool:
+    logs = cluster.data_dir / "logs"
+    files = [logs / f"{node['name']}.log" for node in cluster.nodes()]
+    return all("tls_reloaded" in file.read_text() for file in files)
+
+
+async def master_of(cluster: RunningCluster, admin: AdminClient) -> str:
+    [group] = (await admin.view()).groups.values()
+    master = group.master_view()
+    assert master is not None
+    address = master.client_address
+    [name] = [node["name"] for node in cluster.brokers() if node["address"] == address]
+    return str(name)
