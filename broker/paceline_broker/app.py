@@ -28,7 +28,6 @@ from paceline.platform.ports import Clock, Disk, Random
 from paceline.platform.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
 from paceline.platform.secret import read_secret
 from paceline.platform.telemetry import Metrics, Node, start_logging
-from paceline.records.dues import parse_levels
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial, open_node_tls, register_tls
 from paceline.server.byte_budget import ByteBudget
@@ -40,6 +39,7 @@ from paceline_broker.acting.offsets_file import OffsetsFile
 from paceline_broker.config import BrokerConfig
 from paceline_broker.controllers.clock_skew import ClockSkew, ClockTrust
 from paceline_broker.controllers.session import ControllerLinks
+from paceline_broker.controllers.told_security import ToldSecurity
 from paceline_broker.escape.escape import Escape
 from paceline_broker.escape.session import EscapeSession
 from paceline_broker.metrics.disk import register_disk
@@ -56,8 +56,9 @@ from paceline_broker.server.http import BrokerHttp
 from paceline_broker.service.escape.wire import EscapeHello
 from paceline_broker.service.hooks import load_hooks
 from paceline_broker.service.service import Service
-from paceline_broker.service.settings import ServiceSettings
+from paceline_broker.service.settings import service_settings
 from paceline_broker.storage.identity import StoreIdentity
+from paceline_broker.storage.security_file import SecurityFile
 from paceline_broker.storage.store import Store, lock_data_folder, open_store
 
 log = logging.getLogger("paceline.broker")
@@ -78,9 +79,7 @@ class Broker:
         node: Node,
     ) -> None:
         """Opens the store: blocking. Raises PacelineError with a sentence for the operator."""
-        self._config = config
-        self._clock = clock
-        self._random = random
+        self._config, self._clock, self._random = config, clock, random
         self._boot = boot
         self._node = node
         self._tls = open_node_tls(config)
@@ -98,7 +97,7 @@ class Broker:
         self._probes = aiohttp.ClientSession(connector=_connector(config, force_close=True))
         self._server = ReplicationServer(group=self._group, secret=secret, random=random)
         self.role = BrokerRole(self._role_context(secret))
-        settings = _service_settings(config)
+        settings = service_settings(config, slow_read_bytes=slow_read_bytes(config))
         self._acting_file = OffsetsFile(disk, config.data_dir)
         self._service = Service(
             role=self.role,
@@ -111,6 +110,7 @@ class Broker:
             ask=self._links.request,
             hooks=load_hooks(config.hooks),
         )
+        self._security = self._make_security(disk)
         self._hand_over = self._make_hand_over()
         self._escape = self._make_escape(secret, disk)
         self._cleaner = Cleaner(
@@ -126,6 +126,13 @@ class Broker:
         )
         self._http = self._make_http()
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _make_security(self, disk: Disk) -> ToldSecurity:
+        file = SecurityFile(disk, self._config.data_dir)
+        identity = self._store.identity
+        return ToldSecurity(
+            self._service.access, file, cluster_id=lambda: identity.identity.cluster_id
+        )
 
     def _make_hand_over(self) -> ActingHandover:
         kept, http = self._acting_file, self._probes
@@ -159,6 +166,7 @@ class Broker:
         self._escape.role_changed()
 
     def view_changed(self, view: ClusterView) -> None:
+        self._security.look()
         self._service.view_changed(view)
 
     def _metrics(self) -> Metrics:
@@ -196,7 +204,7 @@ class Broker:
             identity=lambda: self._store.identity.identity,
             heartbeat=lambda: self.role.heartbeat(),
             on_view=lambda view: self.role.view_arrived(view),
-            on_security=lambda security: self._service.access.apply(security),
+            on_security=lambda security: self._security.arrived(security),
             on_refused=self._session_refused,
             on_time=self._told_time,
             on_hand_over=lambda order, refuse: self.role.handover.ordered(order, refuse),
@@ -346,6 +354,7 @@ class Broker:
         await self._probes.close()
         await self._service.close()
         await self._acting_file.close()
+        await self._security.close()
         self._store.close(clean=self.refusal is None)
 
 
@@ -355,33 +364,6 @@ def slow_read_bytes(config: BrokerConfig) -> int | None:
         return None
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return memory_bytes * config.access_message_in_memory_max_ratio // 100
-
-
-def _service_settings(config: BrokerConfig) -> ServiceSettings:
-    return ServiceSettings(
-        send_timeout_ms=config.slave_timeout_ms,
-        lock_lease_ms=config.lock_lease_ms,
-        request_bytes_max=config.request_bytes_max,
-        connections_max=config.connections_max,
-        slow_read_bytes=slow_read_bytes(config),
-        channel_expired_timeout_ms=config.channel_expired_timeout_ms,
-        message_delay_level_ms=parse_levels(config.message_delay_level),
-        timer_max_delay_sec=config.timer_max_delay_sec,
-        timer_pending_max=config.timer_pending_max,
-        timer_congest_num_each_slot=config.timer_congest_num_each_slot,
-        recall_message_enable=config.recall_message_enable,
-        enable_remote_escape=config.enable_remote_escape,
-        transaction_time_out_ms=config.transaction_time_out_ms,
-        transaction_check_interval_ms=config.transaction_check_interval_ms,
-        transaction_check_max=config.transaction_check_max,
-        transaction_age_ms_max=config.file_reserved_time_ms,
-        open_halves_max=config.transaction_halves_max,
-        producer_states_max=config.producer_states_max,
-        reject_transaction_message=config.reject_transaction_message,
-        auto_create_topic_enable=config.auto_create_topic_enable,
-        default_topic_queue_nums=config.default_topic_queue_nums,
-        auto_create_subscription_group=config.auto_create_subscription_group,
-    )
 
 
 def _open_store(config: BrokerConfig, disk: Disk, random: Random, boot: str, node: Node) -> Store:

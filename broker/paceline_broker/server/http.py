@@ -21,7 +21,12 @@ from paceline.errors import (
     to_problem,
 )
 from paceline.http_api.calls import call_routes, check_parameters
-from paceline.http_api.rights import ASKER, register_access, rights_middleware
+from paceline.http_api.rights import (
+    ASKER,
+    add_safe_headers,
+    register_access,
+    rights_middleware,
+)
 from paceline.platform.telemetry import Metrics, register_budget, register_places
 from paceline.security.listening import Listening, listen
 from paceline.security.node_proof import NodeProofs
@@ -119,6 +124,7 @@ class BrokerHttp:
         )
         self.app = web.Application(middlewares=[self._middleware(), rights])
         self.app[OWN_HOSTS] = hosts
+        self.app.on_response_prepare.append(add_safe_headers)
         self.app.add_routes(self._routes_of())
         self._runner: web.AppRunner | None = None
         self._listening: Listening | None = None

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from paceline.records.dues import MESSAGE_DELAY_LEVEL, parse_levels
 from paceline.server.byte_budget import LIMIT_BYTES
 from paceline.server.connections import CONNECTIONS_MAX
+from paceline_broker.config import BrokerConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,3 +82,31 @@ class ServiceSettings:
     """Connections of clients, over all addresses (ADR 18)."""
     max_pop_polling_size: int = 100_000
     """Receivers that may wait in all."""
+
+
+def service_settings(config: BrokerConfig, *, slow_read_bytes: int | None) -> ServiceSettings:
+    """What the settings of a broker mean for its use-cases."""
+    return ServiceSettings(
+        send_timeout_ms=config.slave_timeout_ms,
+        lock_lease_ms=config.lock_lease_ms,
+        request_bytes_max=config.request_bytes_max,
+        connections_max=config.connections_max,
+        slow_read_bytes=slow_read_bytes,
+        channel_expired_timeout_ms=config.channel_expired_timeout_ms,
+        message_delay_level_ms=parse_levels(config.message_delay_level),
+        timer_max_delay_sec=config.timer_max_delay_sec,
+        timer_pending_max=config.timer_pending_max,
+        timer_congest_num_each_slot=config.timer_congest_num_each_slot,
+        recall_message_enable=config.recall_message_enable,
+        enable_remote_escape=config.enable_remote_escape,
+        transaction_time_out_ms=config.transaction_time_out_ms,
+        transaction_check_interval_ms=config.transaction_check_interval_ms,
+        transaction_check_max=config.transaction_check_max,
+        transaction_age_ms_max=config.file_reserved_time_ms,
+        open_halves_max=config.transaction_halves_max,
+        producer_states_max=config.producer_states_max,
+        reject_transaction_message=config.reject_transaction_message,
+        auto_create_topic_enable=config.auto_create_topic_enable,
+        default_topic_queue_nums=config.default_topic_queue_nums,
+        auto_create_subscription_group=config.auto_create_subscription_group,
+    )

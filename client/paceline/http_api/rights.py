@@ -10,16 +10,19 @@ from typing import Any
 
 from aiohttp import web
 
-from paceline.errors import ForbiddenError
+from paceline.errors import ForbiddenError, UnauthenticatedError
 from paceline.http_api.openapi import Resource
 from paceline.platform.telemetry import Metrics
 from paceline.security.access import NODE, Access, Asker, Principal
+from paceline.security.certificates import uris_of
 from paceline.security.node_proof import NodeProofs
 from paceline.server.http_guard import BODY_DIGEST
 from paceline.wire.calls.request import Request
 from paceline.wire.proof import DIGEST_HEADER, NODE_HEADER, SOURCE_HEADER
 from paceline.wire.rights import ANYBODY, KNOWN_USER, Needs
 
+CLIENT_URI = "paceline:client/"
+"""How the subjectAltName begins that says whose certificate it is."""
 ASKER = web.RequestKey("asker", Asker)
 """Of a request that came so far."""
 
@@ -67,6 +70,29 @@ def rights_middleware(
     return check
 
 
+def _certified(request: web.Request) -> frozenset[str]:
+    """The users that the client's certificate is for, if it has shown one."""
+    transport = request.transport
+    certificate = None if transport is None else transport.get_extra_info("peercert")
+    return uris_of(certificate, CLIENT_URI) if certificate else frozenset()
+
+
+SAFE_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+"""Of every answer: to a browser it is no page, belongs into no frame, and is not kept."""
+
+
+async def add_safe_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """A signal of an application, `on_response_prepare`."""
+    response.headers.update(SAFE_HEADERS)
+    if response.status == UnauthenticatedError.status:
+        response.headers["WWW-Authenticate"] = "Bearer"
+
+
 def register_access(metrics: Metrics, access: Access) -> None:
     """Metrics of users and rights at a node."""
     metrics.sampled(
@@ -97,5 +123,10 @@ def _principal(access: Access, proofs: NodeProofs, request: web.Request) -> Prin
         request[BODY_DIGEST] = headers.get(DIGEST_HEADER, "")
         if SOURCE_HEADER not in headers:
             return Principal(NODE, source, is_node=True)
-        source = headers[SOURCE_HEADER]  # a follower relays it
+        # A follower relays it, and says whose certificate it has seen.
+        source, _, user = headers[SOURCE_HEADER].partition(" ")
+        if user:
+            return access.authenticate_certificate({user}, source=source)
+    if "Authorization" not in headers and (users := _certified(request)):
+        return access.authenticate_certificate(users, source=source)
     return access.authenticate(headers.get("Authorization"), source=source)

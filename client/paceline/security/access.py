@@ -6,7 +6,7 @@ key and its secret (`Authorization: Bearer KEY.SECRET`), or is the user `anonymo
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -102,8 +102,10 @@ class Access:
         return self._security.mode is Mode.ON
 
     def apply(self, security: Security) -> bool:
-        """Take a newer state; False: it is none."""
-        if security.version <= self._security.version:
+        """Take a newer state, or that of another cluster which has taken this node over (R18);
+        False: it is none."""
+        is_same = security.cluster_id == self._security.cluster_id
+        if is_same and security.version <= self._security.version:
             return False
         self._security = security
         self._rules = Rules(security)
@@ -134,6 +136,24 @@ class Access:
                 raise
             return nobody
 
+    def authenticate_certificate(self, users: Collection[str], *, source: str) -> Principal:
+        """Who shows a certificate of the cluster's authority for these users.
+
+        UnauthenticatedError unless it is one, and there is such a user.
+        """
+        if not self.is_on or not users:
+            return Principal(ANONYMOUS, source)
+        name = min(users)
+        if len(users) > 1:
+            raise UnauthenticatedError(
+                f"the certificate is for {len(users)} users; who comes must be one"
+            )
+        principal = Principal(name, source)
+        if name in (ANONYMOUS, NODE):
+            raise UnauthenticatedError(f"{name} is no user that a certificate can be for")
+        self.check_valid(principal)
+        return principal
+
     def _holder(self, authorization: str, source: str) -> Principal:
         if authorization[: len(_BEARER)].lower() != _BEARER:
             raise UnauthenticatedError("the Authorization header must be: Bearer KEY.SECRET")
@@ -149,15 +169,19 @@ class Access:
 
     def check_valid(self, principal: Principal) -> None:
         """UnauthenticatedError once the user or the key of a principal does not count any more."""
-        if principal.is_node or not principal.access_key or not self.is_on:
-            return
-        user: User | None = self._security.users.get(principal.user)
-        key = None if user is None else user.keys.get(principal.access_key)
         name, held = principal.user, principal.access_key
-        if user is None or key is None:
-            raise UnauthenticatedError(f"access key {held} of user {name} was revoked")
+        if principal.is_node or name == ANONYMOUS or not self.is_on:
+            return
+        user: User | None = self._security.users.get(name)
+        if user is None:
+            raise UnauthenticatedError(f"there is no user {name}, or not any more")
         if not user.is_enabled:
             raise UnauthenticatedError(f"user {name} is disabled")
+        if not held:
+            return  # by certificate: it was checked when the connection came
+        key = user.keys.get(held)
+        if key is None:
+            raise UnauthenticatedError(f"access key {held} of user {name} was revoked")
         if key.is_expired(self._clock.unix_ms()):
             raise UnauthenticatedError(
                 f"access key {held} of user {name} has expired; make another one"

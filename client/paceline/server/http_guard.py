@@ -66,7 +66,12 @@ def check_request(request: web.Request) -> None:
         protocol.check_place(request.path)
     headers = request.headers
     own = request.app.get(OWN_HOSTS, frozenset())
-    check_browser(host=headers.get("Host"), origin=headers.get("Origin"), own=own)
+    check_browser(
+        host=headers.get("Host"),
+        origin=headers.get("Origin"),
+        site=headers.get("Sec-Fetch-Site"),
+        own=own,
+    )
 
 
 def check_media_type(request: web.Request, content_type: str) -> None:

@@ -1,10 +1,12 @@
 """Pure: which HTTP requests a web page may have made a browser send, told by Host and Origin.
 
-A page of any site can make the browser of an operator send requests to this machine. Two rules
+A page of any site can make the browser of an operator send requests to this machine. Three rules
 keep such a page from reading messages and ordering elections:
 
 - Browsers put `Origin` on every request that changes something and on every WebSocket. No client
   of paceline sends it, so a request with `Origin` is refused.
+- Browsers say with `Sec-Fetch-Site` whose page has caused a request, reads included. One of another
+  site is refused; what a person has typed in ("none") is not.
 - A page can point a name of its own domain at this machine (DNS rebinding); then the browser
   takes the answers for the page's own, and reads carry no `Origin`. But the `Host` of such a
   request is a name that somebody has registered. So `Host` must be an IP address, a name without
@@ -27,12 +29,20 @@ def own_hosts(*hosts: str, allowed: Iterable[str]) -> frozenset[str]:
     return frozenset(name.lower().rstrip(".") for name in (*hosts, *allowed))
 
 
-def check_browser(*, host: str | None, origin: str | None, own: Collection[str]) -> None:
+def check_browser(
+    *, host: str | None, origin: str | None, site: str | None, own: Collection[str]
+) -> None:
     """Raise ForbiddenError for a request that a page of another site may have caused.
 
-    `host` and `origin` are the headers; None for a request without them, as programs may send
-    with HTTP/1.0. `own` comes from `own_hosts`.
+    `host`, `origin` and `site` (Sec-Fetch-Site) are the headers; None for a request without them,
+    as programs send. `own` comes from `own_hosts`.
     """
+    if site not in (None, "none", "same-origin"):
+        raise ForbiddenError(
+            "the page of another site had a browser send this request (Sec-Fetch-Site); pages may"
+            " not use this port",
+            field="Sec-Fetch-Site",
+        )
     if origin is not None:
         raise ForbiddenError(
             "requests with an Origin header come from web pages, and pages may not use this port",

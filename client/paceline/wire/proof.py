@@ -14,7 +14,8 @@ PROOF_BYTES = 32
 NODE_HEADER = "Paceline-Node"
 """Of an HTTP request that a node has proven: its id, a nonce and the proof."""
 SOURCE_HEADER = "Paceline-Source"
-"""The address that it came from, if the node only relays it."""
+"""The address that it came from, if the node only relays it, and the user that its certificate was
+for, if it was for one."""
 DIGEST_HEADER = "Paceline-Body-Digest"
 """SHA-256 of its body."""
 

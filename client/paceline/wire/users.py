@@ -133,6 +133,8 @@ class Security(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     version: Number = 0
     mode: Mode = Mode.OFF
+    cluster_id: str = ""
+    """Of the cluster whose users these are."""
     cluster_name: str = ""
     """The name of the resource `Cluster:...`."""
     users: dict[UserName, User] = {}

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from paceline.errors import NotYetAvailableError
 from paceline.http_api.calls import call_routes, check_parameters
-from paceline.http_api.rights import ASKER, rights_middleware
+from paceline.http_api.rights import ASKER, add_safe_headers, rights_middleware
 from paceline.platform.address import parse_address
 from paceline.platform.ports import Clock
 from paceline.server.http_guard import OWN_HOSTS, next_turn
@@ -68,6 +68,7 @@ class ControllerHttp:
             ],
             client_max_size=JSON_BYTES_MAX,
         )
+        self.app.on_response_prepare.append(add_safe_headers)
         config = node.config
         self.app[OWN_HOSTS] = own_hosts(
             config.listen.host,

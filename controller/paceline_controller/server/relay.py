@@ -13,11 +13,14 @@ from aiohttp import web
 from yarl import URL
 
 from paceline.errors import NotLeaderError, OutcomeUnknownError, OverloadedError, PeerError
+from paceline.http_api.rights import ASKER
+from paceline.security.access import NODE
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial
 from paceline.wire.controller_calls.base import Read
 from paceline.wire.controller_calls.table import CALLS
 from paceline.wire.once import SEQUENCE_HEADER, SESSION_HEADER
+from paceline.wire.users import ANONYMOUS
 from paceline_controller.server.http_errors import query_flag
 
 log = logging.getLogger("paceline.controller")
@@ -105,7 +108,7 @@ class Relay:
             request.method,
             request.raw_path,
             body,
-            source=request.remote or "",
+            source=_source(request),
             authorization=headers.get("Authorization", ""),
         )
         url = URL(self._dial.url(leader, request.raw_path), encoded=True)  # as the proof says
@@ -139,6 +142,14 @@ class Relay:
             if request.method in METHODS:
                 raise OutcomeUnknownError(sentence) from error
             raise PeerError(sentence) from error
+
+
+def _source(request: web.Request) -> str:
+    """Where it came from, and the user if a certificate said so: the leader cannot see that."""
+    asker = request.get(ASKER)
+    if asker is None or asker.principal.access_key or asker.principal.user in (ANONYMOUS, NODE):
+        return request.remote or ""
+    return f"{request.remote or ''} {asker.principal.user}"
 
 
 def _is_leaders(request: web.Request) -> bool:

@@ -50,12 +50,14 @@ def apply(state: State, command: AnySecurityCommand, outcome: Outcome) -> None:
         case PutPolicy():
             after = _put_policy(before, command)
         case SetSecurityMode():
-            after = _set_mode(before, command, state.cluster_name)
+            after = _set_mode(before, command)
         case _:
             assert_never(command)
     if after is not before:
         _check_not_locked_out(after)
-        state.security = after
+        state.security = msgspec.structs.replace(
+            after, cluster_id=state.cluster_id, cluster_name=state.cluster_name
+        )
         outcome.note(command.kind, user=getattr(command, "user", None), security=after.version)
         outcome.publish()
     outcome.result["security"] = state.security.version
@@ -147,10 +149,10 @@ def _put_policy(security: Security, command: PutPolicy) -> Security:
     return security.changed(policies={**security.policies, command.user: policy})
 
 
-def _set_mode(security: Security, command: SetSecurityMode, cluster_name: str) -> Security:
+def _set_mode(security: Security, command: SetSecurityMode) -> Security:
     if security.mode is command.mode:
         return security
-    return security.changed(mode=command.mode, cluster_name=cluster_name)
+    return security.changed(mode=command.mode)
 
 
 def _check_not_locked_out(security: Security) -> None:

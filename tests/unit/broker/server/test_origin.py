@@ -2,6 +2,7 @@
 
 import pytest
 from tests.support.http.door import a_door
+from tests.support.rights import a_security
 
 MESSAGES = "/v1/topics/orders/messages"
 JSON = {"Content-Type": "application/json"}
@@ -30,3 +31,15 @@ async def test_a_read_under_a_name_that_was_rebound_is_refused(path: str) -> Non
         status, problem = await door.ask("GET", path, headers={"Host": "evil.example.net:7706"})
 
         assert (status, problem["field"]) == (403, "Host")
+
+
+async def test_answers_are_no_pages_and_a_refusal_says_how_to_come() -> None:
+    async with a_door() as door:
+        door.service.access.apply(a_security())
+        url = f"http://127.0.0.1:{door.port}/v1/status"
+        async with door.session.get(url) as answer:
+            headers = answer.headers
+    assert headers["WWW-Authenticate"] == "Bearer"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'"
+    assert (headers["Referrer-Policy"], headers["Cache-Control"]) == ("no-referrer", "no-store")

@@ -1,8 +1,10 @@
 """Every route, call and frame of a broker for every kind of asker: who may do what."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,11 +21,17 @@ from tests.support.rights import a_security, bearer, entry
 from tests.support.service.fakes import until
 from tests.support.service.send import Answers
 
+from paceline.platform.runtime import SystemClock
+from paceline.platform.telemetry import Metrics
+from paceline.security.authority import Authority
+from paceline.security.certificates import TlsFiles
+from paceline.security.node_tls import NodeTls, TlsMode
 from paceline.wire.calls.request import Request
 from paceline.wire.calls.table import CALLS
 from paceline.wire.rights import ANYBODY, KNOWN_USER, PUB, SUB, Needs
 from paceline.wire.stream import FETCH_QUEUE, FOLLOW_HEADER, FetchQueue, Operation
 from paceline.wire.users import Mode, PolicyEntry, User
+from paceline_broker.server.http import BrokerHttp
 from paceline_broker.server.openapi import OTHERS
 
 ROUTES: list[tuple[str, str, Needs, type[Request[Any]] | None]] = [
@@ -265,3 +273,34 @@ async def test_in_a_dry_run_everything_goes_on_and_is_counted() -> None:
         stream.close()
 
     assert door.service.access.would_refuse_count >= 2
+
+
+async def test_a_client_is_known_by_its_certificate(tmp_path: Path) -> None:
+    authority, now_ms = Authority(tmp_path), SystemClock().unix_ms()
+    authority.init(common_name="test", now_unix_ms=now_ms)
+    for name, names in (
+        ("node", ("127.0.0.1",)),
+        ("ana", ("URI:paceline:client/ana",)),
+        ("both", ("URI:paceline:client/ana", "URI:paceline:client/root")),
+        ("other", ("ana", "URI:paceline:broker/ana")),
+    ):
+        authority.issue(name, names, now_unix_ms=now_ms)
+    certificate, key = authority.paths("node")
+    files = TlsFiles(str(certificate), str(key), str(authority.certificate), "tls")
+    async with a_secured_door(ana=(entry("Topic:orders", SUB),)) as door:
+        http = BrokerHttp(
+            door.service,
+            metrics=Metrics(cluster="c", node_type="broker", node_id="g1/2"),
+            proofs=PROOFS,
+        )
+        port = await http.start("127.0.0.1", 0, tls=NodeTls(files, TlsMode.ENFORCING))
+        statuses = {}
+        for name in ("ana", "both", "other"):
+            context = ssl.create_default_context(cafile=authority.certificate)
+            context.load_cert_chain(*authority.paths(name))
+            path = "/v1/topics/orders/queues/0/messages?offset=0"
+            async with door.session.get(f"https://127.0.0.1:{port}{path}", ssl=context) as answer:
+                statuses[name] = answer.status
+        await http.close()
+
+    assert statuses == {"ana": 200, "both": 401, "other": 401}

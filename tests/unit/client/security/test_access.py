@@ -159,6 +159,20 @@ def test_a_node_may_do_everything_and_anonymous_is_none() -> None:
     assert not access.may(Principal(NODE, HERE), topic, (PUB,)), "a user called so is none"
 
 
+def test_a_certificate_is_for_one_user_who_must_count() -> None:
+    access = an_access(a_security(ana=(entry("Topic:orders", PUB),)))
+
+    ana = Asker(access, access.authenticate_certificate({"ana"}, source=HERE))
+    ana.check_topic("orders", PUB)
+    assert ana.principal == Principal("ana", HERE)
+    assert access.authenticate_certificate(set(), source=HERE).user == "anonymous"
+    for users in ({"eve"}, {"ana", "root"}, {"anonymous"}, {"node"}):
+        with pytest.raises(UnauthenticatedError):
+            access.authenticate_certificate(users, source=HERE)
+    access.apply(access.security.with_user("ana", User(is_enabled=False)))
+    assert not ana._replace(granted=set()).still_holds()
+
+
 PROOFS = NodeProofs(b"a secret of a cluster", node_id="c1", random=SystemRandom())
 
 

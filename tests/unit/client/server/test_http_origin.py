@@ -27,7 +27,7 @@ OWN = own_hosts("broker-1.example.org", allowed=("mq.example.com",))
     ],
 )
 def test_addresses_own_names_and_names_nobody_can_register_are_taken(host: str | None) -> None:
-    check_browser(host=host, origin=None, own=OWN)
+    check_browser(host=host, origin=None, site=None, own=OWN)
 
 
 @pytest.mark.parametrize(
@@ -35,12 +35,24 @@ def test_addresses_own_names_and_names_nobody_can_register_are_taken(host: str |
 )
 def test_a_name_that_somebody_else_may_have_registered_is_refused(host: str) -> None:
     with pytest.raises(ForbiddenError, match="allowed_hosts"):
-        check_browser(host=host, origin=None, own=OWN)
+        check_browser(host=host, origin=None, site=None, own=OWN)
 
-    check_browser(host=host, origin=None, own=own_hosts(allowed=("*",)))
+    check_browser(host=host, origin=None, site=None, own=own_hosts(allowed=("*",)))
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example.net", "null", "http://127.0.0.1:7700", ""])
 def test_a_request_of_a_page_is_refused_whatever_page_it_is(origin: str) -> None:
     with pytest.raises(ForbiddenError, match="web pages"):
-        check_browser(host="127.0.0.1:7700", origin=origin, own=OWN)
+        check_browser(host="127.0.0.1:7700", origin=origin, site=None, own=OWN)
+
+
+@pytest.mark.parametrize("site", [None, "none", "same-origin"])
+def test_what_programs_and_people_ask_is_taken(site: str | None) -> None:
+    check_browser(host="127.0.0.1:7700", origin=None, site=site, own=OWN)
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "", "anything"])
+def test_what_the_page_of_another_site_has_caused_is_refused(site: str) -> None:
+    with pytest.raises(ForbiddenError) as refused:
+        check_browser(host="127.0.0.1:7700", origin=None, site=site, own=OWN)
+    assert refused.value.details == {"field": "Sec-Fetch-Site"}

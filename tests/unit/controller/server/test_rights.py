@@ -111,6 +111,25 @@ async def test_a_follower_relays_whoever_asks_with_the_address_he_comes_from() -
     assert lying[0] == 403
 
 
+async def test_whoever_relays_names_the_user_of_the_certificate_it_has_seen() -> None:
+    async with secured(ana=(entry("Topic:orders", CREATE),)) as cluster:
+        proofs = cluster.leader.proofs
+        body = orjson.dumps({"topic": "orders", "queues": {"g1": 1}})
+        told = {}
+        for source in ("10.0.0.1 ana", "10.0.0.1 eve", "10.0.0.1"):
+            headers = proofs.headers("POST", "/v1/topics", body, source=source)
+            answer = await cluster.ask("POST", "/v1/topics", data=body, headers=headers)
+            told[source] = answer[1]["code"]
+        forged = {**proofs.headers("POST", "/v1/topics", body), "Paceline-Source": "10.0.0.1 ana"}
+        assert (await cluster.ask("POST", "/v1/topics", data=body, headers=forged))[0] == 401
+
+    assert told == {
+        "10.0.0.1 ana": "GROUP_NOT_FOUND",
+        "10.0.0.1 eve": "UNAUTHENTICATED",
+        "10.0.0.1": "UNAUTHENTICATED",
+    }
+
+
 async def test_users_are_made_with_keys_and_policies_and_do_what_those_say() -> None:
     async with controllers() as cluster:
 
