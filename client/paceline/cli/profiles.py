@@ -6,7 +6,7 @@ PACELINE_PROFILE names, or `default`.
 
 import os
 import stat
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ class Profile:
 
     bootstrap: str
     access_key: str = ""
-    secret_key: str = ""
+    secret_key: str = field(default="", repr=False)
     allow_plaintext: bool = False
     tls_ca: str = ""
     """PEM file of the authorities; empty: no TLS."""
@@ -89,7 +89,7 @@ def write_profile(folder: Path, name: str, profile: Profile | None) -> Path:
 
 
 def _profile(document: dict[str, object]) -> Profile:
-    known = {field.name for field in fields(Profile)}
+    known = {each.name for each in fields(Profile)}
     if not set(document) <= known:
         raise KeyError(*(set(document) - known))
     profile = Profile(**document)  # type: ignore[arg-type]  # checked below

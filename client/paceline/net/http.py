@@ -121,6 +121,7 @@ class HttpClient:
                     params=params,
                     data=body,
                     headers=headers,
+                    allow_redirects=False,  # no node sends any, and a key goes nowhere else
                     ssl=True if self._tls is None else self._tls,
                 ) as response,
             ):

@@ -31,6 +31,8 @@ from paceline.wire.rights import (
 from paceline.wire.users import ANONYMOUS, Mode, Security, User, UserType
 
 log = logging.getLogger("paceline.security")
+audit_log = logging.getLogger("paceline.audit")
+"""One line for each change of the cluster that somebody has asked for."""
 
 VERDICTS_MAX = 100_000
 """Decisions that are kept; then all are made anew."""
@@ -186,6 +188,25 @@ class Access:
             raise UnauthenticatedError(
                 f"access key {held} of user {name} has expired; make another one"
                 f" (paceline user add-key {name})"
+            )
+
+    def audit(self, principal: Principal, what: str, about: str, outcome: str) -> None:
+        """Tell in the log who has changed, or was refused to change, what: while rights are on.
+
+        `what`: the name of the request; `about`: what it names; `outcome`: OK, or an error's code.
+        """
+        if self.is_on:
+            audit_log.info(
+                "audit",
+                extra={
+                    "user": principal.user,
+                    "access_key": principal.access_key or None,
+                    "source": principal.source,
+                    "action": what,
+                    "about": about,
+                    "outcome": outcome,
+                    "mode": str(self._security.mode),
+                },
             )
 
     # -- whether he may ---------------------------------------------------------------------------

@@ -62,9 +62,10 @@ class NodeProofs:
 
 
 def _statement(parts: tuple[str, ...], nonce: bytes) -> Statement:
+    said = "".join(f"{len(part)}:{part}" for part in parts).encode("utf-8", "surrogatepass")
     return Statement(
         purpose="http",
-        prover="".join(f"{len(part)}:{part}" for part in parts),
+        prover=hashlib.sha256(said).hexdigest(),
         own_nonce=nonce,
         peer_nonce=b"",
     )

@@ -169,8 +169,8 @@ class Security(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def digest_of(secret: str) -> str:
-    """What is kept of a secret key."""
-    return hashlib.sha256(secret.encode()).hexdigest()
+    """What is kept of a secret key. Any text has one: headers may have bytes that are no UTF-8."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class ParsedResource(msgspec.Struct, frozen=True):

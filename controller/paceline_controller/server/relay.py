@@ -102,7 +102,8 @@ class Relay:
     async def _relay(self, request: web.Request, leader: str) -> web.Response:
         assert self._http is not None, "started before it serves"
         body = await request.read()
-        headers = {key: request.headers[key] for key in PASSED_ON if key in request.headers}
+        given = request.headers
+        headers = {key: given[key] for key in PASSED_ON if key in given and given[key].isascii()}
         headers[RELAYED] = self._controller_id
         headers |= self._proofs.headers(
             request.method,

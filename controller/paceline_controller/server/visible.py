@@ -64,3 +64,12 @@ def whoami(asker: Asker) -> dict[str, Any]:
         "mode": security.mode,
         "policy": msgspec.to_builtins(security.policies.get(principal.user, Policy())),
     }
+
+
+_NAMES = ("topic", "group", "user", "controller", "controller_id", "store", "mode")
+
+
+def about(call: Request[Any]) -> str:
+    """What a request names, for the audit: names only, nothing that is secret."""
+    named = ((name, getattr(call, name, None)) for name in _NAMES)
+    return " ".join(f"{name}={value}" for name, value in named if value is not None)

@@ -180,3 +180,13 @@ async def test_nodes_that_start_again_know_the_rights_before_they_serve(tmp_path
             await producer.send(Message("orders", b"two"))
             with pytest.raises((NotAuthorizedError, TopicNotFoundError)):
                 await producer.send(Message("other", b"two"))
+    secrets = [each.credentials.secret_key for each in (root, shop) if each.credentials]
+    assert [path for path in files(tmp_path) if any(has(path, each) for each in secrets)] == []
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def has(path: Path, secret: str) -> bool:
+    return secret.encode() in path.read_bytes()

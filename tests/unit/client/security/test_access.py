@@ -3,6 +3,8 @@
 import logging
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.support.rights import SECRETS, a_security, bearer, entry
 
 from paceline.errors import NotAuthorizedError, UnauthenticatedError
@@ -56,6 +58,20 @@ def test_any_other_header_is_refused_and_says_nothing_of_the_key(header: str) ->
 
     assert not any(secret in refused.value.message for secret in SECRETS.values())
     assert access.unauthenticated_count == 1
+
+
+@given(st.text() | st.binary().map(lambda raw: raw.decode("utf-8", "surrogateescape")))
+def test_no_header_does_more_than_to_be_refused(text: str) -> None:
+    """Also bytes that are no UTF-8: aiohttp hands them over as surrogates."""
+    access = an_access(a_security())
+
+    for header in (text, f"Bearer {text}", f"Bearer key-ana.{text}"):
+        with pytest.raises(UnauthenticatedError):
+            access.authenticate(header, source=HERE)
+    assert not PROOFS.is_node("GET", "/", {"Paceline-Node": text})
+    assert not PROOFS.is_node(
+        "GET", "/", {**PROOFS.headers("GET", "/"), "Authorization": text or "x"}
+    )
 
 
 def test_a_key_ends_with_its_time_with_its_user_and_when_it_is_revoked() -> None:

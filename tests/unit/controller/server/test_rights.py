@@ -1,6 +1,7 @@
 """Every route of a controller for every kind of asker; users and rights as requests change them."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -111,6 +112,24 @@ async def test_a_follower_relays_whoever_asks_with_the_address_he_comes_from() -
     assert lying[0] == 403
 
 
+@pytest.mark.parametrize("is_on", [True, False], ids=["on", "off"])
+async def test_a_header_that_is_no_text_is_refused_or_passed_over(is_on: bool) -> None:
+    """Relayed too, where rights are off and nobody looks at it."""
+    async with controllers(2) as cluster:
+        if is_on:
+            for node in cluster.nodes.values():
+                node.access.apply(a_security())
+        for address in cluster.addresses:
+            reader, writer = await asyncio.open_connection(address.host, address.port)
+            writer.write(
+                b"DELETE /v1/topics/orders HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                b"Authorization: Bearer \xff\xfe.\xff\r\n\r\n"
+            )
+            status = (await reader.read()).split(b" ", 2)[1]
+            writer.close()
+            assert status == (b"401" if is_on else b"404")
+
+
 async def test_whoever_relays_names_the_user_of_the_certificate_it_has_seen() -> None:
     async with secured(ana=(entry("Topic:orders", CREATE),)) as cluster:
         proofs = cluster.leader.proofs
@@ -168,6 +187,32 @@ async def test_users_are_made_with_keys_and_policies_and_do_what_those_say() -> 
         assert (await cluster.ask("DELETE", "/v1/users/eve", headers=root))[1]["code"] == (
             "USER_NOT_FOUND"
         )
+
+
+async def test_changes_are_told_with_who_asked_and_what_came_of_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO, "paceline.audit"):
+        async with secured() as cluster:
+            key = {"secret_key": SECRETS["bob"]}
+            for who, path, body in (
+                ("root", "/v1/users/eve", {"new": True}),
+                ("bob", "/v1/users/mallory", {"new": True}),
+                ("root", "/v1/users/eve/keys/key-eve", key),
+            ):
+                await cluster.ask("PUT", path, body, headers=bearer(who))
+            await cluster.ask("GET", "/v1/users", headers=bearer("root"))
+            await cluster.ask("DELETE", "/v1/topics/orders")
+
+    told = [vars(record) for record in caplog.records if record.name == "paceline.audit"]
+    assert [(row["user"], row["action"], row["about"], row["outcome"]) for row in told] == [
+        ("root", "put_user", "user=eve", "OK"),
+        ("bob", "put_user", "user=mallory", "NOT_AUTHORIZED"),
+        ("root", "put_access_key", "user=eve", "OK"),
+    ], "reads are not told, nor what no user has asked"
+    assert told[0]["source"] == "127.0.0.1"
+    assert told[0]["access_key"] == "key-root"
+    assert SECRETS["bob"] not in str(told)
 
 
 async def test_a_watch_that_waited_is_judged_by_the_rights_of_its_end() -> None:
