@@ -22,6 +22,9 @@ BACKLOG = 1024
 TURN_ACCEPTS_MAX = 64
 HANDSHAKE_TIMEOUT_S = 5.0
 """From the accepted connection to the end of the handshake."""
+RETRY_S = 1.0
+"""Where a connection cannot be accepted: the port stays readable, and asking again at once would
+keep the loop busy."""
 HANDSHAKES_MAX = 512
 HANDSHAKES_OF_ADDRESS_MAX = 128
 _HANDSHAKE = 22
@@ -123,11 +126,17 @@ class _Door:
                 connection, address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as error:  # too many open files: the next turn tries again
+            except OSError as error:  # too many open files, above all
                 strangers.warning("not_accepted", extra={"why": str(error)})
+                self._loop.remove_reader(listener)
+                self._loop.call_later(RETRY_S, self._accept_again, listener)
                 return
             connection.setblocking(False)
             self._arrived(connection, source_of(address[0]))
+
+    def _accept_again(self, listener: socket.socket) -> None:
+        if listener in self._sockets:
+            self._loop.add_reader(listener, self._accept, listener)
 
     def _arrived(self, connection: socket.socket, source: str) -> None:
         of_source = [each for each, (whose, _) in self._waiting.items() if whose == source]

@@ -31,6 +31,9 @@ from paceline_controller.state.security_commands import (
     SetSecurityMode,
 )
 
+SECURITY_BYTES_MAX = 3 * 1024 * 1024
+"""Below the limit of a session's message: brokers could not be told of more."""
+
 AnySecurityCommand = (
     PutUser | DeleteUser | PutAccessKey | DeleteAccessKey | PutPolicy | SetSecurityMode
 )
@@ -55,6 +58,11 @@ def apply(state: State, command: AnySecurityCommand, outcome: Outcome) -> None:
             assert_never(command)
     if after is not before:
         _check_not_locked_out(after)
+        if len(msgspec.json.encode(after)) > SECURITY_BYTES_MAX:
+            raise RefusedError(
+                "TOO_MANY_ENTRIES",
+                f"all users and policies together may have {SECURITY_BYTES_MAX} bytes as JSON",
+            )
         state.security = msgspec.structs.replace(
             after, cluster_id=state.cluster_id, cluster_name=state.cluster_name
         )

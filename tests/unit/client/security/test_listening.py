@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -208,6 +210,26 @@ async def ended(connection: socket.socket) -> None:
     async with asyncio.timeout(TIMEOUT_S):
         with contextlib.suppress(ConnectionResetError):
             assert await loop.sock_recv(connection, 1) in (b"", b"\x15"), "an alert, or the end"
+
+
+async def test_a_port_that_can_accept_nobody_rests_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "RETRY_S", 0.01)
+    tries = 0
+
+    class Full(socket.socket):
+        def accept(self) -> tuple[socket.socket, Any]:
+            nonlocal tries
+            tries += 1
+            if tries < 3:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return super().accept()
+
+    monkeypatch.setattr(socket, "socket", Full)
+    async with a_bed(tmp_path) as (bed, _):
+        assert await bed.ask(b"hidden", bed.trusting()) == b"HIDDEN"
+    assert 3 <= tries < 10, "each time after a rest"
 
 
 async def test_garbage_harms_nobody(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from tests.support.rights import entry
 
 from paceline.errors import BadRequestError
 from paceline.wire.rights import PUB, SUB
+from paceline.wire.session import MESSAGE_BYTES_MAX
 from paceline.wire.users import AccessKey, Mode, PolicyEntry, UserType, digest_of
 from paceline_controller.state import Machine, security
 from paceline_controller.state.security_commands import (
@@ -123,6 +124,16 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(monkeypatch: pytest.Mo
     two = (entry("Topic:a", PUB), entry("Topic:b", PUB))
     assert reason(put_policy(driver, "ana", *two)) == "TOO_MANY_ENTRIES"
     assert driver.machine.security == before
+
+
+def test_what_brokers_could_not_be_told_of_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert security.SECURITY_BYTES_MAX < MESSAGE_BYTES_MAX
+    driver = with_root()
+    monkeypatch.setattr(security, "SECURITY_BYTES_MAX", 1_000)
+    many = [entry(f"Topic:orders-{number}", PUB) for number in range(20)]
+
+    assert reason(put_policy(driver, "anonymous", *many)) == "TOO_MANY_ENTRIES"
+    assert put_policy(driver, "anonymous", many[0])["ok"]
 
 
 def test_anonymous_can_have_a_policy() -> None:
