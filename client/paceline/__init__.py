@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from paceline.errors import ProducerFencedError as ProducerFencedError
     from paceline.errors import QueueNotFoundError as QueueNotFoundError
     from paceline.errors import QueueSealedError as QueueSealedError
+    from paceline.errors import QuotaExceededError as QuotaExceededError
     from paceline.errors import ReceiptExpiredError as ReceiptExpiredError
     from paceline.errors import ReceiptsOpenError as ReceiptsOpenError
     from paceline.errors import RequestTimeoutError as RequestTimeoutError
@@ -268,6 +269,7 @@ _HOMES = {
     "ReceiptExpiredError": "paceline.errors",
     "ReceiptsOpenError": "paceline.errors",
     "ReceivedMessage": "paceline.message",
+    "QuotaExceededError": "paceline.errors",
     "RequestTimeoutError": "paceline.errors",
     "RequesterCounts": "paceline.producer.request_reply",
     "Resent": "paceline.admin.dead_letters",

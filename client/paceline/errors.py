@@ -312,6 +312,12 @@ class OverloadedError(PacelineError):
     is_definite = True
 
 
+class QuotaExceededError(OverloadedError):
+    """The user has taken more of this node than its quota allows; nothing was stored."""
+
+    code = "QUOTA_EXCEEDED"
+
+
 class PollingFullError(OverloadedError):
     """As many receivers wait as may; the consumer asks again after `retry_after_ms`."""
 

@@ -29,6 +29,7 @@ from paceline.platform.ports import Buffer
 from paceline.platform.runtime import spawn
 from paceline.platform.telemetry import strangers
 from paceline.security.access import Asker
+from paceline.security.quotas import WAIT_MS_MAX
 from paceline.server.byte_budget import JSON_FACTOR, no_room, source_of
 from paceline.server.connections import Connection, ConnectionState
 from paceline.wire.http import parse_json_object
@@ -190,6 +191,9 @@ class StreamConnection(StreamFrames):
         self._stillness = Stillness()
         self._asker = asker
         self._rights = StreamRights(asker) if service.access.is_on else None
+        self._quota = asker.quota
+        self._rest: asyncio.TimerHandle | None = None
+        """Until then nothing is read: the user has taken more than its quota."""
 
     # -- the transport's side ----------------------------------------------------------------------
 
@@ -222,6 +226,8 @@ class StreamConnection(StreamFrames):
         self._later = b""
         self._out.clear()
         self._fetcher.cancel(self)
+        if self._rest is not None:
+            self._rest.cancel()
         if self._checking is not None:
             self._checking.cancel()
         for task in self._tasks:
@@ -257,6 +263,7 @@ class StreamConnection(StreamFrames):
 
         So a fetch that waits ends too. The client comes back and is told what it lacks.
         """
+        self._quota = self._asker.quota
         if not self._asker.access.is_on:
             self._rights = None
         elif self._rights is None or not self._rights.still_holds():
@@ -330,6 +337,25 @@ class StreamConnection(StreamFrames):
             self._call(request_id, body)
         if self._unanswered_bytes > AHEAD_BYTES:
             self._regulate()
+        if self._quota is not None:
+            self._spend(bytes_in=len(body), requests=1)
+
+    def _spend(self, *, bytes_in: int = 0, bytes_out: int = 0, requests: int = 0) -> None:
+        """Count it for the user, and rest if that was too much."""
+        assert self._quota is not None
+        now_ms = self._asker.access.quotas.now_ms()
+        wait_ms = self._quota.spend(
+            now_ms=now_ms, bytes_in=bytes_in, bytes_out=bytes_out, requests=requests
+        )
+        if wait_ms and self._rest is None:
+            self._turn_requests = TURN_REQUESTS_MAX  # what was read and not taken waits as well
+            rest_s = min(wait_ms, WAIT_MS_MAX) / 1000
+            self._rest = self._loop.call_later(rest_s, self._rested)
+            self._regulate()
+
+    def _rested(self) -> None:
+        self._rest = None
+        self._regulate()
 
     def _may_send(self, request_id: int, body: Buffer) -> bool:
         assert self._rights is not None
@@ -463,6 +489,8 @@ class StreamConnection(StreamFrames):
         operation = Operation.FETCH if answer.seen is None else Operation.FOLLOW
         self._out.append(FRAME_HEADER.pack(size, request_id, operation, STATUS_OK, 0) + head)
         self._out.extend(answer.buffers)
+        if self._quota is not None:
+            self._spend(bytes_out=size)
 
     def failed(self, request_id: int, error: PacelineError) -> None:
         self._counters.refused(error.code)
@@ -547,7 +575,8 @@ class StreamConnection(StreamFrames):
         is_short = unanswered > AHEAD_BYTES and (
             self._held.is_short(unanswered, self._frame) or not self._sender.has_window(share)
         )
-        is_busy = self._checking is not None or len(self._later) > 0
+        is_resting = self._rest is not None
+        is_busy = self._checking is not None or len(self._later) > 0 or is_resting
         self._lacks_room = is_full or is_short
         should_pause = self._lacks_room or self._is_writing_paused or is_busy
         if should_pause and not self._is_reading_paused:
@@ -555,14 +584,14 @@ class StreamConnection(StreamFrames):
         elif not should_pause and self._is_reading_paused:
             transport.resume_reading()
         self._is_reading_paused = should_pause
-        can_go_on = not self._is_writing_paused and self._checking is None
+        can_go_on = not self._is_writing_paused and self._checking is None and not is_resting
         if self._later and can_go_on and not self._is_in_line:
             self._is_in_line = True
             self._turns.later(self._go_on, self.asker, cost=0)
 
     def _go_on(self) -> None:
         self._is_in_line = False
-        if self._checking is not None:
+        if self._checking is not None or self._rest is not None:
             return
         if self._transport is not None and not self._transport.is_closing():
             self._read_later()

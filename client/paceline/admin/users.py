@@ -50,6 +50,23 @@ class Users:
         type_ = None if is_super is None else "Super" if is_super else "Normal"
         await self._write(calls.PutUser, user=user, type=type_, enabled=is_enabled)
 
+    async def set_quota(
+        self,
+        user: str,
+        *,
+        bytes_in_per_s: int | None = None,
+        bytes_out_per_s: int | None = None,
+        requests_per_s: int | None = None,
+    ) -> None:
+        """What the user may take of each node; what is not given is not limited.
+        UserNotFoundError."""
+        quota = {
+            "bytes_in_per_s": bytes_in_per_s,
+            "bytes_out_per_s": bytes_out_per_s,
+            "requests_per_s": requests_per_s,
+        }
+        await self._write(calls.PutUser, user=user, quota=quota)
+
     async def delete(self, user: str) -> None:
         """Delete a user with its keys and its policy. UserNotFoundError, CommandRefusedError."""
         await self._write(calls.DeleteUser, user=user)

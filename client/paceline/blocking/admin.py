@@ -145,6 +145,7 @@ class BlockingUsers(Part[Users]):
     get = waits(Users.get)
     create = waits(Users.create)
     alter = waits(Users.alter)
+    set_quota = waits(Users.set_quota)
     delete = waits(Users.delete)
     add_key = waits(Users.add_key)
     remove_key = waits(Users.remove_key)

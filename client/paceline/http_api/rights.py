@@ -10,12 +10,13 @@ from typing import Any
 
 from aiohttp import web
 
-from paceline.errors import ForbiddenError, UnauthenticatedError
+from paceline.errors import ForbiddenError, QuotaExceededError, UnauthenticatedError
 from paceline.http_api.openapi import Resource
 from paceline.platform.telemetry import Metrics
 from paceline.security.access import NODE, Access, Asker, Principal
 from paceline.security.certificates import uris_of
 from paceline.security.node_proof import NodeProofs
+from paceline.security.quotas import UserQuota
 from paceline.server.http_guard import BODY_DIGEST
 from paceline.wire.calls.request import Request
 from paceline.wire.proof import DIGEST_HEADER, NODE_HEADER, SOURCE_HEADER
@@ -59,8 +60,12 @@ def rights_middleware(
         if route not in declared:
             raise ForbiddenError(f"{method} {resource.canonical} declares no rights")
         asker.check(declared[route], request.match_info.get)
-        version = access.version
+        version, quota = access.version, asker.quota
+        if quota is not None:
+            _check_quota(access, quota)
         response = await handler(request)
+        if quota is not None:
+            _count(access, quota, request, response)
         if version != access.version and method in _READS:
             # Rights have changed while it waited: what it found may not be his any more.
             access.check_valid(principal)
@@ -68,6 +73,28 @@ def rights_middleware(
         return response
 
     return check
+
+
+def _check_quota(access: Access, quota: UserQuota) -> None:
+    """QuotaExceededError while the user has taken more than it may."""
+    wait_ms = quota.spend(now_ms=access.quotas.now_ms())
+    if wait_ms:
+        raise QuotaExceededError(
+            "this user has taken more of this node than its quota allows; wait, or have a super"
+            " user raise it (paceline user quota)",
+            retry_after_ms=wait_ms,
+        )
+
+
+def _count(
+    access: Access, quota: UserQuota, request: web.Request, response: web.StreamResponse
+) -> None:
+    quota.spend(
+        now_ms=access.quotas.now_ms(),
+        bytes_in=request.content_length or 0,
+        bytes_out=response.content_length or 0,
+        requests=1,
+    )
 
 
 def _certified(request: web.Request) -> frozenset[str]:
@@ -109,6 +136,12 @@ def register_access(metrics: Metrics, access: Access) -> None:
         "paceline_security_would_refuse_total",
         "Requests that would be refused if rights were enforced; enable them when it stands still.",
         lambda: access.would_refuse_count,
+    )
+    metrics.sampled(
+        "paceline_quota_throttled_total",
+        "How often a user had to wait for its quota; alert when it grows, and raise it or ask why.",
+        access.quotas.throttled,
+        labels=("user",),
     )
     metrics.sampled(
         "paceline_security_unauthenticated_total",

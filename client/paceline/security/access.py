@@ -14,6 +14,7 @@ from paceline.errors import NotAuthorizedError, UnauthenticatedError
 from paceline.platform.ports import Clock
 from paceline.platform.telemetry import strangers
 from paceline.security.decide import Rules, Verdict
+from paceline.security.quotas import Quotas, UserQuota
 from paceline.wire.calls.request import Request
 from paceline.wire.cluster import ClusterView
 from paceline.wire.rights import (
@@ -81,6 +82,7 @@ class Access:
         self._verdicts: dict[tuple[str, str, Resource, tuple[Action, ...]], Verdict] = {}
         self._told: set[tuple[str, str, Resource, tuple[Action, ...]]] = set()
         self._listeners: list[Callable[[], None]] = []
+        self.quotas = Quotas(clock.monotonic_ms)
         self.refused_count = 0
         self.would_refuse_count = 0
         self.unauthenticated_count = 0
@@ -114,6 +116,7 @@ class Access:
         self._verdicts.clear()
         self._told.clear()
         self._owners = {key: name for name, user in security.users.items() for key in user.keys}
+        self.quotas.apply(security)
         for listener in self._listeners:
             listener()
         return True
@@ -323,6 +326,11 @@ class Asker(NamedTuple):
     principal: Principal
     granted: set[Grant] | None = None
     """What it was allowed so far, if somebody wants to know whether that still holds later."""
+
+    @property
+    def quota(self) -> UserQuota | None:
+        """What the user may take of this node, where rights are enforced; None: no limit."""
+        return self.access.quotas.of(self.principal.user) if self.access.is_enforced else None
 
     def still_holds(self) -> bool:
         """Whether it is still known, and all that was `granted` would be again."""

@@ -82,11 +82,25 @@ class AccessKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.expires_unix_ms is not None and now_unix_ms >= self.expires_unix_ms
 
 
+PerSecond: TypeAlias = Annotated[int, Meta(ge=1, le=2**40)]
+
+
+class Quota(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """What a user may take of each node, over all connections; None: as much as there is."""
+
+    bytes_in_per_s: PerSecond | None = None
+    bytes_out_per_s: PerSecond | None = None
+    requests_per_s: PerSecond | None = None
+
+
 class User(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A user."""
 
     type: UserType = UserType.NORMAL
     is_enabled: bool = True
+    quota: Quota = Quota()
     keys: dict[KeyId, AccessKey] = {}
     """Access key -> the rest of it."""
 
@@ -206,4 +220,10 @@ def user_json(name: str, user: User) -> dict[str, Any]:
         }
         for key_id, key in sorted(user.keys.items())
     ]
-    return {"user": name, "type": user.type, "is_enabled": user.is_enabled, "keys": keys}
+    return {
+        "user": name,
+        "type": user.type,
+        "is_enabled": user.is_enabled,
+        "quota": msgspec.structs.asdict(user.quota),
+        "keys": keys,
+    }

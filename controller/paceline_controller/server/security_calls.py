@@ -85,7 +85,13 @@ class SecurityCalls:
         return user_json(call.user, user)
 
     async def _put_user(self, call: calls.PutUser, once: Once | None) -> dict[str, Any]:
-        command = PutUser(user=call.user, type=call.type, is_enabled=call.enabled, is_new=call.new)
+        command = PutUser(
+            user=call.user,
+            type=call.type,
+            is_enabled=call.enabled,
+            quota=call.quota,
+            is_new=call.new,
+        )
         return await self._write(command, once)
 
     async def _delete_user(self, call: calls.DeleteUser, once: Once | None) -> dict[str, Any]:

@@ -89,6 +89,7 @@ def _put_user(security: Security, command: PutUser) -> Security:
         present,
         type=present.type if command.type is None else command.type,
         is_enabled=present.is_enabled if command.is_enabled is None else command.is_enabled,
+        quota=present.quota if command.quota is None else command.quota,
     )
     if user == security.users.get(command.user):
         return security

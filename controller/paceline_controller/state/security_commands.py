@@ -7,6 +7,7 @@ from paceline.wire.users import (
     Entries,
     KeyId,
     Mode,
+    Quota,
     UserName,
     UserType,
 )
@@ -22,6 +23,7 @@ class PutUser(SecurityCommand, frozen=True, kw_only=True):
     user: UserName
     type: UserType | None = None
     is_enabled: bool | None = None
+    quota: Quota | None = None
     is_new: bool = False
     """It must not exist."""
 

@@ -12,6 +12,7 @@ from paceline.wire.users import (
     KeyId,
     Mode,
     PolicyEntry,
+    Quota,
     ResourceText,
     SecretKey,
     UserName,
@@ -67,6 +68,7 @@ class UserOf(Answer, kw_only=True):
     user: str
     type: UserType
     is_enabled: bool
+    quota: Quota
     keys: list[KeyOfUser]
 
 
@@ -99,6 +101,8 @@ class PutUser(Request[WrittenSecurity], kw_only=True):
     user: UserName
     type: UserType | None = None
     enabled: bool | None = None
+    quota: Quota | None = None
+    """All limits anew: what it leaves out is not limited."""
     new: bool = False
     """It is made, and must not exist; otherwise it is changed, and must."""
 

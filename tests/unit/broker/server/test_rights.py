@@ -30,7 +30,8 @@ from paceline.wire.calls.request import Request
 from paceline.wire.calls.table import CALLS
 from paceline.wire.rights import ANYBODY, KNOWN_USER, PUB, SUB, Needs
 from paceline.wire.stream import FETCH_QUEUE, FOLLOW_HEADER, FetchQueue, Operation
-from paceline.wire.users import Mode, PolicyEntry, User
+from paceline.wire.users import Mode, PolicyEntry, Quota, User
+from paceline_broker.server import stream as stream_door
 from paceline_broker.server.http import BrokerHttp
 from paceline_broker.server.openapi import OTHERS
 
@@ -304,3 +305,32 @@ async def test_a_client_is_known_by_its_certificate(tmp_path: Path) -> None:
         await http.close()
 
     assert statuses == {"ana": 200, "both": 401, "other": 401}
+
+
+async def test_who_takes_more_than_a_quota_waits_and_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream_door, "WAIT_MS_MAX", 20)
+    async with a_secured_door(ana=(entry("Topic:orders", PUB, SUB),)) as door:
+        access = door.service.access
+        limited = structs.replace(access.security.users["ana"], quota=Quota(requests_per_s=2))
+        access.apply(access.security.with_user("ana", limited))
+        stream = await RawStream.open(door.port, bearer("ana"))
+        [connection] = door.http._streams._connections
+
+        for number in range(6):
+            stream.ask(number, Operation.PRODUCE, a_batch(b"%d" % number))
+        answers = [await stream.answer() for _ in range(6)]
+
+        assert [answer[0] for answer in answers] == list(range(6)), "in order"
+        assert {answer[2] for answer in answers} == {0}, "back-pressure, no error"
+        quota = access.quotas.of("ana")
+        assert quota is not None
+        assert quota.throttled_count >= 3
+        assert connection._rest is not None
+        status, problem = await door.ask("GET", "/v1/routes", headers=bearer("ana"))
+        assert (status, problem["code"]) == (429, "QUOTA_EXCEEDED")
+        door.clock.advance(10_000)
+        assert (await door.ask("GET", "/v1/routes", headers=bearer("ana")))[0] == 200
+        assert (await door.ask("GET", "/v1/routes", headers=bearer("bob")))[0] == 200
+        stream.close()

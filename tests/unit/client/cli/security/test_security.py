@@ -101,6 +101,14 @@ def test_users_keys_and_policies(person: Person) -> None:
     assert len(person.json("acl", "list", "shop")["custom"]) == 2
     assert person("user", "remove-key", "shop", key["access_key"]).exit_code == 0
     assert person("user", "alter", "shop", "--disable").exit_code == 0
+    assert person("user", "quota", "shop", "--bytes-in", "1000", "--requests", "5").exit_code == 0
+    assert person.json("user", "list")["quota"] == {
+        "bytes_in_per_s": 1000,
+        "bytes_out_per_s": None,
+        "requests_per_s": 5,
+    }
+    assert person("user", "quota", "shop").exit_code == 0
+    assert set(person.json("user", "list")["quota"].values()) == {None}
     assert person("user", "alter", "shop").exit_code == 2
     assert person("user", "delete", "shop").exit_code == 0
     assert "there is no user shop" in person("user", "delete", "shop").stderr
