@@ -230,6 +230,8 @@ class LitePullConsumer(Client):
         With `auto_commit` the messages of the poll before are counted as processed now.
         NoPermissionError while a topic gives no messages: later polls go on when it does again.
         What the brokers refuse for good when a queue is started is raised once for each.
+        NotAuthorizedError and UnauthenticatedError if nothing came and the cluster refuses to let
+        it read: later polls go on when the right is given.
         """
         if self._settings.auto_commit:
             self._finish()
@@ -242,7 +244,9 @@ class LitePullConsumer(Client):
                     self._raise_refusals()
         except TimeoutError:
             self._owner.refusals.raise_standing()
+            self._links.refusals.raise_heard()
             return []
+        self._links.refusals.passed()
         self.hooks.hand_out(found)
         return found
 

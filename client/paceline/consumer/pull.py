@@ -201,7 +201,8 @@ class PullConsumer(ReadingConsumer):
         is said once, and the next poll goes on at the first kept message; else seek it. The other
         queues go on. QueueNotFoundError: the topic was deleted. CorruptLogError: brokers keep
         answering damaged bytes. NoPermissionError while a topic gives no messages: later polls go
-        on when it does again.
+        on when it does again; so with NotAuthorizedError and UnauthenticatedError, if nothing came
+        and the cluster refuses to let it read.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
@@ -296,11 +297,13 @@ class PullConsumer(ReadingConsumer):
                     self._refusals.raise_fresh()
                     assigned = self._take_ready(is_first=True)
                     if assigned is not None:
+                        self._links.refusals.passed()
                         return assigned
                     self._waiter = asyncio.get_running_loop().create_future()
                     await self._waiter
         except TimeoutError:
             self._refusals.raise_standing()
+            self._links.refusals.raise_heard()
             return None
 
     def _take_ready(self, *, is_first: bool) -> Assigned | None:

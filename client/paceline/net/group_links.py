@@ -25,6 +25,7 @@ from paceline.net.backoff import Backoff
 from paceline.net.cluster import Cluster
 from paceline.net.introduction import Who
 from paceline.net.master_link import MasterLink
+from paceline.net.refusals import Refusals
 from paceline.platform.runtime import pause
 from paceline.types import GroupName
 from paceline.wire.calls.request import AnswerT, Reply, Request
@@ -54,6 +55,7 @@ class GroupLinks:
         """`who`: what the brokers are told of us (None: nothing)."""
         self.cluster = cluster
         self._who = who
+        self.refusals = Refusals(cluster.clock)
         self._links: dict[GroupName, MasterLink] = {}
 
     def link(self, group: GroupName) -> MasterLink:
@@ -61,7 +63,11 @@ class GroupLinks:
         link = self._links.get(group)
         if link is None:
             link = self._links[group] = MasterLink(
-                self.cluster, group, is_for_reading=True, who=self._who
+                self.cluster,
+                group,
+                is_for_reading=True,
+                who=self._who,
+                refusals=self.refusals,
             )
             link.start()
         return link

@@ -40,18 +40,21 @@ class MasterLink:
         on_down: Callable[[], None] = lambda: None,
         is_for_reading: bool = False,
         who: Who | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
         """`is_for_reading`: an acting master will do while the group has no other (R36).
 
-        `who`: what each broker that we connect to is told of us.
+        `who`: what each broker that we connect to is told of us. `refusals`: the owner's.
         """
         self.group = group
         self._address = reading_address if is_for_reading else master_address
         self.epoch_seen = 0
         self.connection: BrokerConnection | None = None
         self.has_failed = False
-        self._refusals = Refusals()
         """Since the last `on_up`, the connection was lost or an attempt to make one failed."""
+        self.refusals = refusals or Refusals(cluster.clock)
+        self._why_refused: PacelineError | None = None
+        """Of the last attempt to connect."""
         self._cluster = cluster
         self.on_up = on_up
         self._on_down = on_down
@@ -113,8 +116,8 @@ class MasterLink:
                         self._waiters.discard(waiter)
                 return self.connection
         except TimeoutError:
-            if self._refusals.last is not None:
-                raise self._refusals.last from None
+            if self._why_refused is not None:
+                raise self._why_refused from None
             raise DeadlineError(
                 f"no master of broker group {self.group} was reachable within {timeout_ms:.0f} ms"
             ) from None
@@ -146,7 +149,7 @@ class MasterLink:
                 connection = await self._connect(address)
             except PacelineError as error:
                 log.debug("connect_failed", extra={"address": address, "error": error.message})
-                self._refusals.heard(error)
+                self._why_refused = error if self.refusals.heard(error) else None
                 self.has_failed = True
                 self._cluster.watch.doubt()
                 await self._wakeup.wait(backoff.next_ms())
@@ -187,7 +190,7 @@ class MasterLink:
     def _up(self, connection: BrokerConnection) -> None:
         self.connection = connection
         self.has_failed = False
-        self._refusals.passed()
+        self._why_refused = None
         connection.on_closed = lambda: self._on_closed(connection)
         if not connection.is_open:
             self._on_closed(connection)

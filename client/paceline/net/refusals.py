@@ -1,4 +1,4 @@
-"""What a cluster refuses a client is told in the log, once for each reason.
+"""What a cluster refuses a client is told in the log, and raised by polls that found nothing.
 
 A consumer or producer that lacks a right goes on trying: somebody may give it. Without a word it
 would stand still, and nobody would know why.
@@ -7,28 +7,44 @@ would stand still, and nobody would know why.
 import logging
 
 from paceline.errors import ConfigError, NotAuthorizedError, PacelineError, UnauthenticatedError
+from paceline.platform.ports import Clock
 
 log = logging.getLogger("paceline.client")
 
 NOT_ALLOWED = (NotAuthorizedError, UnauthenticatedError, ConfigError)
 """Errors that stay until somebody changes rights or credentials."""
+TOLD_AGAIN_MS = 60_000
+"""A reason is told again if it was not heard for so long."""
 
 
 class Refusals:
-    """Owned by whoever tries again."""
+    """Of one producer or consumer."""
 
-    def __init__(self) -> None:
-        self.last: PacelineError | None = None
-        """Why it was not let in or refused; None: it was not, or it has passed."""
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._told: dict[str, int] = {}
+        """Reason -> when it was heard last, ms of the monotonic clock."""
+        self._last: PacelineError | None = None
 
-    def heard(self, error: PacelineError) -> None:
-        """An attempt has failed."""
+    def heard(self, error: PacelineError) -> bool:
+        """An attempt has failed; whether it was refused for want of a right or a key."""
         if not isinstance(error, NOT_ALLOWED):
-            return
-        if self.last is None or self.last.message != error.message:
+            return False
+        now_ms = self._clock.monotonic_ms()
+        for reason in [r for r, at_ms in self._told.items() if at_ms < now_ms - TOLD_AGAIN_MS]:
+            del self._told[reason]
+        if error.message not in self._told:
             log.warning("not_authorized: %s", error.message)
-        self.last = error
+        self._told[error.message] = now_ms
+        self._last = error
+        return True
+
+    def raise_heard(self) -> None:
+        """Raise what was heard last, if that was not raised yet: for polls that found nothing."""
+        error, self._last = self._last, None
+        if error is not None:
+            raise error
 
     def passed(self) -> None:
-        """An attempt went well."""
-        self.last = None
+        """Something was allowed: polls raise nothing of what was heard before."""
+        self._last = None

@@ -1,13 +1,17 @@
 """Real processes: rights are switched on, given and taken while clients send and consume."""
 
+import asyncio
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.support.process.harness import RunningCluster, eventually, running_cluster
 
 from paceline.admin.client import AdminClient
+from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
+from paceline.consumer.pull import PullConsumer
 from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.errors import (
     NotAuthorizedError,
@@ -138,6 +142,48 @@ async def test_what_is_taken_away_ends_within_a_second_also_on_open_streams(tmp_
                 async with Producer(shop):
                     pass
         assert taken_ms < 1_000
+
+
+async def test_a_reader_whose_right_is_taken_is_told_by_its_polls_and_goes_on(
+    tmp_path: Path,
+) -> None:
+    with running_cluster(tmp_path) as cluster:
+        root, shop = await with_users(cluster)
+        lite = LitePullConsumer(
+            shop, group="billing", topics=["orders"], settings=LitePullSettings(start="first")
+        )
+        async with AdminClient(root) as admin, Producer(shop) as producer:
+            await admin.security.set("on")
+            async with PullConsumer(shop) as pull, lite:
+                await pull.subscribe("orders", start="first")
+                await producer.send(Message("orders", b"before"))
+                for consumer in (pull, lite):
+                    assert await next_body(consumer) == b"before"
+
+                await admin.policies.set_entry("shop", "Topic:orders", ["Pub"])
+                for consumer in (pull, lite):
+                    with pytest.raises(NotAuthorizedError, match="Topic:orders"):
+                        await next_body(consumer)
+
+                await admin.policies.set_entry("shop", "Topic:orders", ["Pub", "Sub"])
+                await producer.send(Message("orders", b"after"))
+                for consumer in (pull, lite):
+                    await eventually(partial(goes_on, consumer), what="it reads again")
+
+
+async def next_body(consumer: PullConsumer | LitePullConsumer) -> bytes:
+    """Of the next message; polls may find nothing for a while."""
+    async with asyncio.timeout(FAILOVER_MS / 1000):
+        while not (found := await consumer.poll(timeout_ms=300)):
+            pass
+    return found[0].body
+
+
+async def goes_on(consumer: PullConsumer | LitePullConsumer) -> bool:
+    try:
+        return await next_body(consumer) == b"after"
+    except NotAuthorizedError:
+        return False
 
 
 async def refused(producer: Producer) -> int:

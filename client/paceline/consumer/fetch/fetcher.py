@@ -32,7 +32,6 @@ from paceline.errors import OverloadedError, PacelineError, PeerError
 from paceline.net.backoff import Backoff
 from paceline.net.cluster import BrokerConnection
 from paceline.net.master_link import MasterLink
-from paceline.net.refusals import Refusals
 from paceline.net.stream_connection import (
     StreamConnection,
     error_of,
@@ -104,7 +103,6 @@ class FetchSession:
         self._on_trouble = on_trouble
         self._loop = asyncio.get_running_loop()
         self._backoff = Backoff(random, first_ms=10)
-        self._refusals = Refusals()
         self._queues: dict[QueueKey, QueueFetch] = {}
         self._due: dict[QueueKey, QueueFetch] = {}
         """All that may have to be asked for; some need not, or must wait a moment."""
@@ -435,7 +433,7 @@ class FetchSession:
 
     def _fail(self, fetch: UnderWay, queues: list[QueueFetch], error: PacelineError) -> None:
         log.debug("fetch_failed", extra={"group": self._link.group, "error": error.message})
-        self._refusals.heard(error)
+        self._link.refusals.heard(error)
         self._give_up(fetch.replica, error.message)
         self._retry_later(queues)
 

@@ -114,4 +114,5 @@ class BroadcastMembership:
         except PASSING as error:
             log.debug("broadcast_not_told", extra={"call": name, "error": error.message})
         except PacelineError as error:
-            log.warning("broadcast_refused", extra={"call": name, "error": error.message})
+            if not self._links.refusals.heard(error):
+                log.warning("broadcast_refused", extra={"call": name, "error": error.message})

@@ -22,7 +22,7 @@ from paceline.net.backoff import Backoff
 from paceline.net.cluster import Cluster, Wakeup
 from paceline.net.group_links import PASSING, GroupLinks
 from paceline.net.introduction import introduction
-from paceline.net.refusals import NOT_ALLOWED, Refusals
+from paceline.net.refusals import NOT_ALLOWED
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.queues import QueueKey
 from paceline.types import GroupName, QueueId, TopicId
@@ -96,7 +96,6 @@ class Membership:
         self._links = links
         self._me = me
         self._permission = Permission(me.group)
-        self._refusals = Refusals()
         self._allocation = allocation
         self._on_targets = on_targets
         self._on_owned = on_owned
@@ -193,14 +192,13 @@ class Membership:
                 connection = await link.wait_up(timeout_ms=_HEARTBEAT_TIMEOUT_MS)
                 reply = await connection.call(request, timeout_ms=_HEARTBEAT_TIMEOUT_MS)
                 answers.append(reply.answer)
-                self._refusals.passed()
             except NoPermissionError as error:  # switched off for a while
                 log.debug("heartbeat_refused", extra={"error": error.message})
                 self._permission.is_refused = True
                 if self._cluster.view is not None:
                     self._aim(self._cluster.view)
             except NOT_ALLOWED as error:
-                self._refusals.heard(error)
+                self._links.refusals.heard(error)
                 await pause(_REFUSED_WAIT_MS)
             except PASSING as error:
                 log.debug("heartbeat_failed", extra={"error": error.message})

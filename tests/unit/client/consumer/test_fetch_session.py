@@ -9,7 +9,8 @@ from paceline.consumer.fetch.fetched import FetchedBatch, QueueFetch, Trouble
 from paceline.consumer.fetch.fetcher import FetchSession
 from paceline.errors import PeerError
 from paceline.filters import make_filter
-from paceline.platform.runtime import SeededRandom
+from paceline.net.refusals import Refusals
+from paceline.platform.runtime import ManualClock, SeededRandom
 from paceline.queues import QueueKey
 from paceline.records.encode import encode_batch
 from paceline.records.header import HEADER_BYTES, stamp
@@ -49,6 +50,7 @@ class FakeLink:
 
     def __init__(self) -> None:
         self.group = GroupName("g1")
+        self.refusals = Refusals(ManualClock())
         self.connection: FakeLink | None = self
         self.on_up: Callable[[], None] = lambda: None
         self.asked: list[Asked] = []

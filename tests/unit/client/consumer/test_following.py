@@ -17,8 +17,9 @@ from paceline.consumer.fetch.fetched import FetchedBatch, QueueFetch, Trouble
 from paceline.consumer.fetch.fetcher import FETCHES_MAX, FOLLOWS_MAX, FetchSession
 from paceline.consumer.fetch.server_session import UnderWay
 from paceline.errors import PacelineError, to_problem
+from paceline.net.refusals import Refusals
 from paceline.net.stream_connection import StreamConnection
-from paceline.platform.runtime import SeededRandom
+from paceline.platform.runtime import ManualClock, SeededRandom
 from paceline.queues import QueueKey
 from paceline.types import GroupName, QueueId, ReplicaId, TopicId
 from paceline.wire.stream import STATUS_ERROR, STATUS_OK, FetchPart, FetchQueue
@@ -105,6 +106,7 @@ class Following:
     def __init__(self, bench: Bench, *, session_queues: int = 1000, max_bytes: int = 900) -> None:
         self.bench = bench
         self.group = GroupName("g1")
+        self.refusals = Refusals(ManualClock())
         self.on_up: Callable[[], None] = lambda: None
         self.connection: Wire | None = Wire(bench, session_queues)
         self.suspected = 0
