@@ -35,8 +35,11 @@ class ReceiptRoutes:
         if "group" in document:
             raise BadRequestError("the address names the group", field="group")
         asked = read_request(Receive, {**document, "group": request.match_info["group"]})
-        request[ASKER].check_request(asked)
+        asker = request[ASKER]
+        asker.check_request(asked)
+        version = asker.access.version
         given = await service.receipt_calls.receive(asked, None)
+        asker.check_again(asked, version=version)
         answer = {
             "messages": await self._messages(given, asked.group),
             "invisible_until_unix_ms": given.until_unix_ms,

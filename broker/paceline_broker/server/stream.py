@@ -320,6 +320,8 @@ class StreamConnection(StreamFrames):
         self._turns.spend(len(body) // JOIN_BYTES)
         pending[request_id] = cost << _OPERATION_BITS | operation
         self._unanswered_bytes = unanswered
+        if self._quota is not None:
+            self._spend(bytes_in=len(body), requests=1)
         if operation == Operation.PRODUCE:
             if self._rights is not None and not self._may_send(request_id, body):
                 return
@@ -337,8 +339,6 @@ class StreamConnection(StreamFrames):
             self._call(request_id, body)
         if self._unanswered_bytes > AHEAD_BYTES:
             self._regulate()
-        if self._quota is not None:
-            self._spend(bytes_in=len(body), requests=1)
 
     def _spend(self, *, bytes_in: int = 0, bytes_out: int = 0, requests: int = 0) -> None:
         """Count it for the user, and rest if that was too much."""
@@ -460,7 +460,10 @@ class StreamConnection(StreamFrames):
         except PacelineError as error:
             self.failed(request_id, error)
             return
-        self._answer(request_id, Operation.CALL, orjson.dumps(answer))
+        told = orjson.dumps(answer)
+        self._answer(request_id, Operation.CALL, told)
+        if self._quota is not None:
+            self._spend(bytes_out=len(told))
 
     # -- answers out (Sink, FetchSink) -------------------------------------------------------------
 

@@ -87,6 +87,7 @@ class Calls:
         type_, handler = self._handlers[name]
         request = read_request(type_, document)
         asker.check_request(request)
+        version = asker.access.version
         try:
             if name in self._of_callers:
                 answer = await self._of_callers[name](request, caller)
@@ -97,6 +98,8 @@ class Calls:
         except MemoryError as error:
             log.exception("call_failed")
             raise OutOfMemoryError from error
+        if hasattr(request, "wait_ms"):
+            asker.check_again(request, version=version)
         return {**to_json(answer), **self.envelope()}
 
     def envelope(self) -> dict[str, Any]:

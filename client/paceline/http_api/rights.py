@@ -63,9 +63,17 @@ def rights_middleware(
         version, quota = access.version, asker.quota
         if quota is not None:
             _check_quota(access, quota)
-        response = await handler(request)
-        if quota is not None:
-            _count(access, quota, request, response)
+            quota.spend(now_ms=access.quotas.now_ms(), requests=1)
+        response: web.StreamResponse | None = None
+        try:
+            response = await handler(request)
+        finally:
+            if quota is not None:
+                quota.spend(
+                    now_ms=access.quotas.now_ms(),
+                    bytes_in=request.content.total_bytes,
+                    bytes_out=(response and response.content_length) or 0,
+                )
         if version != access.version and method in _READS:
             # Rights have changed while it waited: what it found may not be his any more.
             access.check_valid(principal)
@@ -84,17 +92,6 @@ def _check_quota(access: Access, quota: UserQuota) -> None:
             " user raise it (paceline user quota)",
             retry_after_ms=wait_ms,
         )
-
-
-def _count(
-    access: Access, quota: UserQuota, request: web.Request, response: web.StreamResponse
-) -> None:
-    quota.spend(
-        now_ms=access.quotas.now_ms(),
-        bytes_in=request.content_length or 0,
-        bytes_out=response.content_length or 0,
-        requests=1,
-    )
 
 
 def _certified(request: web.Request) -> frozenset[str]:
@@ -152,6 +149,9 @@ def register_access(metrics: Metrics, access: Access) -> None:
 
 def _principal(access: Access, proofs: NodeProofs, request: web.Request) -> Principal:
     source, headers = request.remote or "", request.headers
+    if not source and access.is_on:
+        # Its peer has gone already. Without an address no denial of addresses would match.
+        raise UnauthenticatedError("the connection has ended: nobody knows where it came from")
     if NODE_HEADER in headers and proofs.is_node(request.method, request.raw_path, headers):
         request[BODY_DIGEST] = headers.get(DIGEST_HEADER, "")
         if SOURCE_HEADER not in headers:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from paceline.errors import NotAuthorizedError, UnauthenticatedError
+from paceline.errors import BadNameError, NotAuthorizedError, UnauthenticatedError
 from paceline.platform.ports import Clock
 from paceline.platform.telemetry import strangers
 from paceline.security.decide import Rules, Verdict
@@ -35,10 +35,14 @@ log = logging.getLogger("paceline.security")
 audit_log = logging.getLogger("paceline.audit")
 """One line for each change of the cluster that somebody has asked for."""
 
-VERDICTS_MAX = 100_000
+VERDICTS_MAX = 10_000
 """Decisions that are kept; then all are made anew."""
 TOLD_MAX = 1_000
 """Refusals that the log tells, of one version: whoever tries names does not fill the disk."""
+NAME_LENGTH_MAX = 255
+"""No topic, group or user has a longer name; what is asked for is kept, and told in the log."""
+GRANTED_MAX = 10_000
+"""What one stream may have been allowed; one with more is closed when rights change."""
 NODE = "node"
 """The user name of a node of this cluster that has proven the cluster's secret."""
 _BEARER = "bearer "
@@ -146,8 +150,18 @@ class Access:
 
         UnauthenticatedError unless it is one, and there is such a user.
         """
+        nobody = Principal(ANONYMOUS, source)
         if not self.is_on or not users:
-            return Principal(ANONYMOUS, source)
+            return nobody
+        try:
+            return self._certified(users, source)
+        except UnauthenticatedError:
+            self.unauthenticated_count += 1
+            if self.is_enforced:
+                raise
+            return nobody
+
+    def _certified(self, users: Collection[str], source: str) -> Principal:
         name = min(users)
         if len(users) > 1:
             raise UnauthenticatedError(
@@ -224,7 +238,8 @@ class Access:
         """Raise unless all `needs` are met; `field` gives what the request has in a field, and
         what was allowed is added to `granted`.
 
-        UnauthenticatedError, NotAuthorizedError, and what `topic_name` raises.
+        UnauthenticatedError, NotAuthorizedError, BadNameError for a name that is too long, and what
+        `topic_name` raises.
         """
         if not self.is_on:
             return
@@ -234,7 +249,7 @@ class Access:
                 continue
             for resource in self._resources(need, field):
                 self.require(principal, resource, need.actions)
-                if granted is not None:
+                if granted is not None and len(granted) < GRANTED_MAX:
                     granted.add((resource, need.actions))
 
     def require(
@@ -269,6 +284,8 @@ class Access:
         found = self._verdicts.get(asked)
         if found is None:
             found = self._rules.decide(principal.user, resource, actions, source=principal.source)
+            if principal.user == ANONYMOUS:
+                return found  # strangers do not push out what was decided for users
             if len(self._verdicts) >= VERDICTS_MAX:
                 self._verdicts.clear()
             self._verdicts[asked] = found
@@ -313,6 +330,8 @@ class Access:
             return
         for name in dict.fromkeys(named(field(need.field))):
             text = self._topic_name(name) if isinstance(name, int) else name
+            if len(text) > NAME_LENGTH_MAX:
+                raise BadNameError(f"a name has at most {NAME_LENGTH_MAX} characters")
             if need.type is ResourceType.TOPIC:
                 yield topic_resource(text)
             else:
@@ -339,7 +358,8 @@ class Asker(NamedTuple):
             access.check_valid(principal)
         except UnauthenticatedError:
             return not access.is_enforced
-        return all(access.may(principal, *grant) for grant in self.granted or ())
+        granted = self.granted or ()
+        return len(granted) < GRANTED_MAX and all(access.may(principal, *each) for each in granted)
 
     def check(self, needs: Needs, field: Callable[[str], object]) -> None:
         """As `Access.check`."""
@@ -349,6 +369,13 @@ class Asker(NamedTuple):
         """Raise unless the needs of a request are met."""
         if self.access.is_on:
             self.check(request.needed(), partial(getattr, request))
+
+    def check_again(self, request: Request[Any], *, version: int) -> None:
+        """As `check_request`, if rights have changed since `version`: what waited may have found
+        something that is not the asker's any more."""
+        if version != self.access.version:
+            self.access.check_valid(self.principal)
+            self.check_request(request)
 
     def check_topic(self, topic: str | int, *actions: Action) -> None:
         """Raise unless one of the actions is allowed on a topic, by its name or id."""

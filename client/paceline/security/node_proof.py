@@ -34,15 +34,19 @@ class NodeProofs:
         path: str,
         body: bytes = b"",
         *,
-        source: str = "",
+        source: str | None = None,
         authorization: str = "",
     ) -> dict[str, str]:
-        """Of a request. `path` with its query, as it is sent; `source` of a relayed one."""
+        """Of a request. `path` with its query, as it is sent.
+
+        `source`: where a relayed one came from; None: the node asks for itself.
+        """
         nonce, digest = self._random.token(NONCE_BYTES), hashlib.sha256(body).hexdigest()
-        parts = (self._node_id, method, path, digest, source, authorization)
-        proof = _statement(parts, nonce).proof(self._secret).hex()
+        parts = (self._node_id, method, path, digest, source or "", authorization)
+        is_relayed = source is not None
+        proof = _statement(parts, nonce, is_relayed=is_relayed).proof(self._secret).hex()
         headers = {NODE_HEADER: f"{self._node_id} {nonce.hex()} {proof}", DIGEST_HEADER: digest}
-        if source:
+        if source is not None:
             headers[SOURCE_HEADER] = source
         return headers
 
@@ -58,13 +62,15 @@ class NodeProofs:
             return False
         digest, source = headers.get(DIGEST_HEADER, ""), headers.get(SOURCE_HEADER, "")
         parts = (node_id, method, path, digest, source, headers.get("Authorization", ""))
-        return _statement(parts, nonce_bytes).is_proven(proof_bytes, self._secret)
+        statement = _statement(parts, nonce_bytes, is_relayed=SOURCE_HEADER in headers)
+        return statement.is_proven(proof_bytes, self._secret)
 
 
-def _statement(parts: tuple[str, ...], nonce: bytes) -> Statement:
+def _statement(parts: tuple[str, ...], nonce: bytes, *, is_relayed: bool) -> Statement:
+    """Of another purpose where a node relays: to leave its source out makes no node of a user."""
     said = "".join(f"{len(part)}:{part}" for part in parts).encode("utf-8", "surrogatepass")
     return Statement(
-        purpose="http",
+        purpose="http-relay" if is_relayed else "http",
         prover=hashlib.sha256(said).hexdigest(),
         own_nonce=nonce,
         peer_nonce=b"",

@@ -108,7 +108,7 @@ async def receive_body(request: web.Request, *, content_type: str, limit: int) -
                 chunks.append(chunk)
                 silence.reschedule(min(ends_at, loop.time() + BODY_SILENCE_S))
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        _check_digest(request, body)
+        check_digest(request, body)
         return body
     except TimeoutError:
         raise DeadlineError(
@@ -119,7 +119,7 @@ async def receive_body(request: web.Request, *, content_type: str, limit: int) -
         chunks.clear()  # a refusal has this frame in its traceback, until cycles are collected
 
 
-def _check_digest(request: web.Request, body: bytes) -> None:
+def check_digest(request: web.Request, body: bytes) -> None:
     """UnauthenticatedError for another body than the one that a node has proven."""
     digest = request.get(BODY_DIGEST)
     if digest is not None and digest != hashlib.sha256(body).hexdigest():

@@ -25,7 +25,7 @@ class Statement:
     """What one side proves; both sides make it by the same function, so that they mean the same."""
 
     purpose: str
-    """The kind of connection: "raft", "replication", "session", "repair"."""
+    """The kind of connection: "raft", "replication", "session", "repair", "http", "http-relay"."""
     prover: str
     """Role and identity, e.g. "replica:g1/2/7"."""
     own_nonce: bytes

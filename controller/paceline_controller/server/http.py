@@ -147,7 +147,7 @@ class ControllerHttp:
             await self._wait_for_news(left_ms)
             await next_turn(request)
         self._ensure_founded()
-        return web.Response(body=node.view_body(), content_type="application/json")
+        return self._view_answer(request)
 
     def _view_answer(self, request: web.Request) -> web.Response:
         body = self._views.body(request[ASKER])

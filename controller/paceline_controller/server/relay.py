@@ -17,9 +17,11 @@ from paceline.http_api.rights import ASKER
 from paceline.security.access import NODE
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial
+from paceline.server.http_guard import check_digest
 from paceline.wire.controller_calls.base import Read
 from paceline.wire.controller_calls.table import CALLS
 from paceline.wire.once import SEQUENCE_HEADER, SESSION_HEADER
+from paceline.wire.proof import NODE_HEADER
 from paceline.wire.users import ANONYMOUS
 from paceline_controller.server.http_errors import query_flag
 
@@ -88,7 +90,7 @@ class Relay:
         if not _is_leaders(request) or self._is_leading():
             return await handler(request)
         leader = self._leader()
-        if leader is None or RELAYED in request.headers:
+        if leader is None or RELAYED in request.headers or NODE_HEADER in request.headers:
             # Nor does the handler look: what a follower lacks is no proof that it is not there.
             raise NotLeaderError("this controller does not lead", leader=leader)
         if self._relays_count >= RELAYS_MAX:
@@ -102,6 +104,7 @@ class Relay:
     async def _relay(self, request: web.Request, leader: str) -> web.Response:
         assert self._http is not None, "started before it serves"
         body = await request.read()
+        check_digest(request, body)
         given = request.headers
         headers = {key: given[key] for key in PASSED_ON if key in given and given[key].isascii()}
         headers[RELAYED] = self._controller_id

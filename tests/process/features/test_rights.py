@@ -2,10 +2,13 @@
 
 import asyncio
 import signal
+import socket
+import struct
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import orjson
 import pytest
 from tests.support.process.harness import RunningCluster, eventually, running_cluster
 
@@ -142,6 +145,34 @@ async def test_what_is_taken_away_ends_within_a_second_also_on_open_streams(tmp_
                 async with Producer(shop):
                     pass
         assert taken_ms < 1_000
+
+
+async def test_who_breaks_off_is_still_the_user_that_he_is(tmp_path: Path) -> None:
+    """A follower passes on what it was asked by a connection that is gone, and has no address."""
+    asked = orjson.dumps({"type": "Super"})
+    with running_cluster(tmp_path, "--controllers", "3") as cluster:
+        root, shop = await with_users(cluster)
+        assert shop.credentials is not None
+        key = f"{shop.credentials.access_key}.{shop.credentials.secret_key}"
+        request = (
+            b"PUT /v1/users/shop HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"Authorization: Bearer %s\r\nContent-Length: %d\r\n\r\n" % (key.encode(), len(asked))
+        )
+        async with AdminClient(root) as admin:
+            await admin.security.set("on")
+            for number in range(30):
+                for address in cluster.bootstrap:
+                    await asyncio.to_thread(ask_and_reset, address, request + asked)
+                await admin.users.create(f"other-{number}")
+            assert (await admin.users.get("shop"))["type"] == "Normal"
+
+
+def ask_and_reset(address: str, request: bytes) -> None:
+    """Send it and break off: the peer has nobody's address any more."""
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(request)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 async def test_a_reader_whose_right_is_taken_is_told_by_its_polls_and_goes_on(

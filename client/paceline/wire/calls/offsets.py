@@ -17,7 +17,7 @@ from paceline.wire.calls.request import (
     Text,
     TopicNumber,
 )
-from paceline.wire.rights import GET, PUB, SEE_CLUSTER, SUB, UPDATE, on_group, on_topic
+from paceline.wire.rights import GET, PUB, SEE_CLUSTER, SUB, UPDATE, Needs, on_group, on_topic
 
 
 class QueueOf(Row, kw_only=True):
@@ -59,17 +59,21 @@ class Committed(Answer):
 class Commit(Request[Committed], kw_only=True):
     """Commit offsets of a group: the highest counts.
 
-    `reset` may lower an offset. It starts a generation, and a commit that names an older one is
-    refused. `code` of a row is null, or OFFSET_MOVED_BACK, OFFSET_OUT_OF_RANGE, LOCK_FENCED, or
-    RECEIPTS_OPEN (simple consumers have received messages that they have not acknowledged). If
-    every queue is refused, the call fails with the first code, and the rows stand in the problem's
-    `offsets`."""
+    `reset` may lower an offset, and needs Update on the group instead. It starts a generation,
+    and a commit that names an older one is refused. `code` of a row is null, or
+    OFFSET_MOVED_BACK, OFFSET_OUT_OF_RANGE, LOCK_FENCED, or RECEIPTS_OPEN (simple consumers have
+    received messages that they have not acknowledged). If every queue is refused, the call
+    fails with the first code, and the rows stand in the problem's `offsets`."""
 
     routes = (Route("PUT", "/v1/groups/{group}/offsets"),)
-    needs = (on_group(SUB, UPDATE), on_topic(SUB, UPDATE, field="offsets"))
+    needs = (on_group(SUB), on_topic(SUB, field="offsets"))
     group: Text
     offsets: Annotated[list[CommitRow], Meta(min_length=1, max_length=QUEUES_MAX)]
     reset: bool = False
+
+    def needed(self) -> Needs:
+        """A reset moves all members."""
+        return (on_group(UPDATE),) if self.reset else self.needs
 
 
 class StandingRow(CommittedRow, kw_only=True):

@@ -252,6 +252,48 @@ async def test_a_request_that_waited_is_judged_by_the_rights_of_its_end() -> Non
     assert (status, problem["code"]) == (403, "NOT_AUTHORIZED")
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/groups/billing/receive", {"client_id": "c", "topics": ["orders"]}),
+        ("GET", "/v1/producers/billing/checks?client_id=c&wait_ms=100", None),
+    ],
+)
+async def test_a_call_that_waited_is_judged_by_the_rights_of_its_end(
+    method: str, path: str, body: dict[str, Any] | None
+) -> None:
+    rights = (entry("Topic:orders", PUB, SUB), entry("Group:billing", SUB))
+    async with a_secured_door(ana=rights) as door:
+        asked = body if body is None else {**body, "wait_ms": 5_000}
+        async with asyncio.TaskGroup() as group:
+            headers = {**bearer("ana"), "Content-Type": "application/json"}
+            asking = group.create_task(door.ask(method, path, asked, headers=headers))
+            await until(lambda: len(door.service.access._verdicts) > 0)
+            door.service.access.apply(a_security(version=2))
+            door.service.sender.send(a_batch(b"secret"), Answers(), 0)
+            door.writer.confirm_all()
+
+    status, problem = asking.result()
+    assert (status, problem["code"]) == (403, "NOT_AUTHORIZED")
+
+
+async def test_a_body_of_unknown_length_counts_for_the_quota() -> None:
+    async with a_secured_door(ana=(entry("Topic:orders", PUB),)) as door:
+        access = door.service.access
+        limited = structs.replace(access.security.users["ana"], quota=Quota(bytes_in_per_s=1000))
+        access.apply(access.security.with_user("ana", limited))
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield b" " * 50_000
+
+        url = f"http://127.0.0.1:{door.port}/v1/topics/orders/messages"
+        headers = {**bearer("ana"), "Content-Type": "application/json"}
+        async with door.session.post(url, data=chunks(), headers=headers) as answer:
+            assert answer.status == 400
+        status, problem = await door.ask("GET", "/v1/routes", headers=bearer("ana"))
+        assert (status, problem["code"]) == (429, "QUOTA_EXCEEDED")
+
+
 async def test_a_node_of_the_cluster_may_ask_with_its_proof_of_that_very_body() -> None:
     body = orjson.dumps({"call": "clients"})
     proof = PROOFS.headers("POST", "/v1/call", body)

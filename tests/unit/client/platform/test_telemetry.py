@@ -29,9 +29,10 @@ log = logging.getLogger("paceline.test")
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
     root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    handlers, level, filters = root.handlers[:], root.level, strangers.filters[:]
     yield io.StringIO()
     root.handlers[:] = handlers
+    strangers.filters[:] = filters
     root.setLevel(level)
 
 

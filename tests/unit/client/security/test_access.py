@@ -3,12 +3,15 @@
 import logging
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.rights import SECRETS, a_security, bearer, entry
 
-from paceline.errors import NotAuthorizedError, UnauthenticatedError
+from paceline.errors import BadNameError, NotAuthorizedError, UnauthenticatedError
+from paceline.http_api.rights import _principal
 from paceline.platform.runtime import ManualClock, SystemRandom
+from paceline.security import access as access_module
 from paceline.security.access import NODE, Access, Asker, Principal
 from paceline.security.node_proof import NodeProofs
 from paceline.wire.calls.offsets import Commit, CommitRow
@@ -109,7 +112,7 @@ def test_needs_are_checked_for_each_thing_that_a_request_names() -> None:
     assert refused.value.details == {
         "user": "ana",
         "resource": "Group:other",
-        "actions": ["Sub", "Update"],
+        "actions": ["Sub"],
     }
     assert "paceline acl set ana --resource Group:other --actions Sub" in refused.value.message
 
@@ -206,7 +209,68 @@ def test_a_node_proves_its_request_and_no_other() -> None:
         ("Authorization", "Bearer b"),
     ):
         assert not PROOFS.is_node("POST", "/v1/call", {**headers, name: value}), name
+    without_source = {name: each for name, each in headers.items() if name != SOURCE_HEADER}
+    assert not PROOFS.is_node("POST", "/v1/call", without_source), "it would be the node's own"
     assert not other.is_node("POST", "/v1/call", headers)
+
+
+@pytest.mark.parametrize("source", ["", "10.0.0.1"])
+def test_who_relays_never_asks_for_itself(source: str) -> None:
+    """A user who breaks off his connection has no address: the node that relays is not asking."""
+    relayed = PROOFS.headers("PUT", "/v1/users/bob", source=source)
+    assert relayed[SOURCE_HEADER] == source
+    assert PROOFS.is_node("PUT", "/v1/users/bob", relayed)
+    del relayed[SOURCE_HEADER]
+    assert not PROOFS.is_node("PUT", "/v1/users/bob", relayed)
+
+    own = PROOFS.headers("PUT", "/v1/users/bob")
+    assert SOURCE_HEADER not in own
+    assert not PROOFS.is_node("PUT", "/v1/users/bob", {**own, SOURCE_HEADER: source})
+
+
+def test_who_has_no_address_is_nobody_while_rights_are_on() -> None:
+    access = an_access(a_security())
+    request = make_mocked_request("GET", "/v1/routes", headers=bearer("root"))
+    assert request.remote is None
+    with pytest.raises(UnauthenticatedError, match="came from"):
+        _principal(access, PROOFS, request)
+    access.apply(access.security.changed(mode=Mode.OFF))
+    assert _principal(access, PROOFS, request).user == "anonymous"
+
+
+def test_names_that_strangers_make_up_are_not_kept() -> None:
+    access = an_access(a_security(ana=(entry("Topic:p-*", SUB),)))
+    ana, nobody = of(access, "ana"), Asker(access, access.authenticate(None, source=HERE))
+    for number in range(50):
+        with pytest.raises(UnauthenticatedError):
+            nobody.check_topic(f"p-{number}", SUB)
+        ana.check_topic(f"p-{number}", SUB)
+    assert len(access._verdicts) == 50, "of the user"
+    for asker in (ana, nobody):
+        with pytest.raises(BadNameError):
+            asker.check_topic("p-" + "x" * 300, SUB)
+    assert len(access._verdicts) == 50
+
+
+def test_what_one_stream_was_allowed_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access_module, "GRANTED_MAX", 10)
+    access = an_access(a_security(ana=(entry("Topic:p-*", SUB),)))
+    ana = of(access, "ana")._replace(granted=set())
+    for number in range(9):
+        ana.check_topic(f"p-{number}", SUB)
+    assert ana.still_holds()
+    for number in range(100):
+        ana.check_topic(f"p-{number}", SUB)
+    assert len(ana.granted or ()) == 10
+    assert not ana.still_holds(), "nobody knows all that it was allowed: it comes again"
+
+
+def test_to_move_a_group_back_needs_update() -> None:
+    access = an_access(a_security(ana=(entry("Group:g", SUB), entry("Topic:t", SUB))))
+    ana, rows = of(access, "ana"), [CommitRow(topic="t", queue=0, offset=0)]
+    ana.check_request(Commit(group="g", offsets=rows))
+    with pytest.raises(NotAuthorizedError, match="Update"):
+        ana.check_request(Commit(group="g", offsets=rows, reset=True))
 
 
 @pytest.mark.parametrize("text", ["", "c1", "c1 zz zz", "c1 00 00", f"c1 {'0' * 32} {'0' * 64}"])

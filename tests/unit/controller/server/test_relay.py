@@ -63,6 +63,17 @@ async def test_a_relayed_request_is_never_relayed_again() -> None:
         assert problem["leader"] == str(cluster.addresses[0])
 
 
+async def test_what_a_node_has_proven_is_not_relayed_with_another_body() -> None:
+    """A follower would vouch for what somebody put into a request that he has overheard."""
+    async with controllers(3) as cluster:
+        proof = cluster.leader.proofs.headers("POST", "/v1/topics", b"{}", source="10.0.0.1 ana")
+        url = f"http://{cluster.addresses[1]}/v1/topics"
+        async with cluster.http.post(url, json={"topic": "t"}, headers=proof) as answer:
+            problem = await answer.json(content_type=None)
+
+    assert (answer.status, problem["code"]) == (421, "NOT_LEADER")
+
+
 async def test_without_a_leader_a_write_is_refused_for_certain() -> None:
     async with controllers(2) as cluster:
         cluster.log.elect(None)
