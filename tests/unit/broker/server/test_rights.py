@@ -294,6 +294,24 @@ async def test_a_body_of_unknown_length_counts_for_the_quota() -> None:
         assert (status, problem["code"]) == (429, "QUOTA_EXCEEDED")
 
 
+async def test_an_answer_of_a_call_on_a_stream_counts_for_the_quota(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream_door, "WAIT_MS_MAX", 20)
+    async with a_secured_door(ana=(entry("Topic:orders", PUB),)) as door:
+        access = door.service.access
+        limited = structs.replace(access.security.users["ana"], quota=Quota(bytes_out_per_s=1))
+        access.apply(access.security.with_user("ana", limited))
+        stream = await RawStream.open(door.port, bearer("ana"))
+
+        await stream.call("routes")
+        quota = access.quotas.of("ana")
+        assert quota is not None
+        assert quota.throttled_count == 1
+        await stream.call("routes")  # it rests, and goes on
+        stream.close()
+
+
 async def test_a_node_of_the_cluster_may_ask_with_its_proof_of_that_very_body() -> None:
     body = orjson.dumps({"call": "clients"})
     proof = PROOFS.headers("POST", "/v1/call", body)

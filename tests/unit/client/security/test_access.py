@@ -149,6 +149,12 @@ def test_in_a_dry_run_nothing_is_refused_and_everything_told(
     assert asker.sees_topic("orders")
 
 
+def test_in_a_dry_run_a_certificate_of_nobody_is_let_in_and_counted() -> None:
+    access = an_access(a_security(mode=Mode.DRY_RUN))
+    assert access.authenticate_certificate({"unknown"}, source=HERE).user == "anonymous"
+    assert access.unauthenticated_count == 1
+
+
 def test_where_rights_are_off_nothing_is_looked_at() -> None:
     access = an_access(a_security(mode=Mode.OFF))
     asker = Asker(access, access.authenticate("nonsense", source=HERE))
