@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 
 from paceline.errors import CorruptLogError, StorageError
-from paceline.platform.ports import Disk
+from paceline.platform.ports import Disk, read_whole
 from paceline.platform.runtime import spawn
 from paceline.platform.sealed import seal, unseal
 from paceline_broker.acting.offsets import ProvisionalOffsets
@@ -71,11 +71,7 @@ class OffsetsFile:
     def _load(self) -> ProvisionalOffsets:
         if not self._disk.exists(self._path):
             return ProvisionalOffsets()
-        file = self._disk.open(self._path)
-        try:
-            content = self._disk.pread(file, self._disk.size(file), 0)
-        finally:
-            file.close()
+        content = read_whole(self._disk, self._path)
         try:
             document = unseal(content)
             if document["version"] != VERSION:

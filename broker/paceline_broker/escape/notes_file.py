@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from crc32c import crc32c
 
 from paceline.errors import StorageError
-from paceline.platform.ports import Disk
+from paceline.platform.ports import Disk, read_whole
 from paceline.platform.runtime import pause
 from paceline_broker.service.escape.notes import Notes, SentNote
 
@@ -128,11 +128,7 @@ class NotesFile:
     def _load(self) -> None:
         if not self._disk.exists(self._path):
             return
-        file = self._disk.open(self._path)
-        try:
-            content = self._disk.pread(file, self._disk.size(file), 0)
-        finally:
-            file.close()
+        content = read_whole(self._disk, self._path)
         for notes, end in _chunks(content):
             self.notes.add(notes)
             self._size = end

@@ -17,7 +17,7 @@ import logging
 from dataclasses import dataclass, replace
 
 from paceline.errors import CorruptLogError
-from paceline.platform.ports import Disk, write_durably
+from paceline.platform.ports import Disk, read_whole, write_durably
 from paceline.types import PhysicalOffset
 from paceline_broker.log.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from paceline_broker.log.epochs import EpochTable
@@ -145,13 +145,10 @@ def is_checkpoint_intact(disk: Disk, folder: str) -> bool:
     path = f"{folder}/{CHECKPOINT_NAME}"
     if not disk.exists(path):
         return False
-    file = disk.open(path)
     try:
-        decode_checkpoint(disk.pread(file, disk.size(file), 0))
+        decode_checkpoint(read_whole(disk, path))
     except CorruptLogError:
         return False
-    finally:
-        file.close()
     return True
 
 
@@ -160,14 +157,11 @@ def _load_checkpoint(disk: Disk, folder: str, segments: Segments) -> tuple[Check
     path = f"{folder}/{CHECKPOINT_NAME}"
     was_written = disk.exists(path)
     if was_written:
-        file = disk.open(path)
         try:
-            checkpoint = decode_checkpoint(disk.pread(file, disk.size(file), 0))
+            checkpoint = decode_checkpoint(read_whole(disk, path))
             return checkpoint, checkpoint.is_suspect
         except CorruptLogError as error:
             log.error("log_checkpoint_unreadable", extra={"path": path, "fault": error.message})
-        finally:
-            file.close()
     firsts = segments.firsts or (PhysicalOffset(0),)
     # A log gets its checkpoint before its first byte: without one, what was durable is unknown.
     checkpoint = Checkpoint(

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from crc32c import crc32c
 
 from paceline.errors import CorruptLogError, StorageError
-from paceline.platform.ports import Buffer, Disk, File
+from paceline.platform.ports import Buffer, Disk, File, read_whole
 from paceline.platform.runtime import pause
 from paceline.types import PhysicalOffset
 from paceline_broker.log.layout import ASIDE_SUFFIX, aside_name
@@ -197,11 +197,7 @@ class CheckpointFolder:
         return [name for name in self._disk.list(self._folder) if name.endswith(SUFFIX)]
 
     def _load(self, path: str, position: int) -> Checkpoint | None:
-        file = self._disk.open(path)
-        try:
-            content = self._disk.pread(file, self._disk.size(file), 0)
-        finally:
-            file.close()
+        content = read_whole(self._disk, path)
         start = _HEAD.size + _POSITION.size
         if len(content) < start:
             return None

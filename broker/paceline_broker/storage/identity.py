@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from paceline.errors import ConfigError, CorruptLogError, StorageError
-from paceline.platform.ports import Disk, Random, write_durably
+from paceline.platform.ports import Disk, Random, read_whole, write_durably
 from paceline.platform.sealed import seal, unseal
 from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId
 from paceline_broker.storage.durable_files import write_durably_later
@@ -190,7 +190,7 @@ class StoreIdentity:
         bad = []
         for path, content in contents.items():
             for twin in (_copy_of(path), path):
-                if not self._disk.exists(twin) or self._content(twin) != content:
+                if not self._disk.exists(twin) or read_whole(self._disk, twin) != content:
                     write_durably(self._disk, twin, content)
                     bad.append(twin)
         return bad
@@ -207,18 +207,11 @@ class StoreIdentity:
             return copy
         return self._read_one(_copy_of(path)) if document is None else document
 
-    def _content(self, path: str) -> bytes:
-        file = self._disk.open(path)
-        try:
-            return self._disk.pread(file, self._disk.size(file), 0)
-        finally:
-            file.close()
-
     def _read_one(self, path: str) -> dict[str, Any] | None:
         if not self._disk.exists(path):
             return None
         try:
-            return unseal(self._content(path))
+            return unseal(read_whole(self._disk, path))
         except CorruptLogError as error:
             raise StorageError(
                 f"{path} is damaged ({error.message}); restore it or empty the folder"

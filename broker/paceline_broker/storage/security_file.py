@@ -9,7 +9,7 @@ import asyncio
 import logging
 
 from paceline.errors import BadRequestError, CorruptLogError, StorageError
-from paceline.platform.ports import Disk
+from paceline.platform.ports import Disk, read_whole
 from paceline.platform.runtime import spawn
 from paceline.platform.sealed import seal, unseal
 from paceline.wire.users import Security
@@ -35,11 +35,7 @@ class SecurityFile:
         whether rights were on."""
         if not self._disk.exists(self._path):
             return Security()
-        file = self._disk.open(self._path)
-        try:
-            content = self._disk.pread(file, self._disk.size(file), 0)
-        finally:
-            file.close()
+        content = read_whole(self._disk, self._path)
         try:
             document = unseal(content)
             if document["version"] != VERSION:

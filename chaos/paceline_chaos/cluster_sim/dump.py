@@ -14,7 +14,7 @@ import orjson
 from crc32c import crc32c
 
 from paceline.errors import CorruptLogError, StorageError
-from paceline.platform.ports import Disk
+from paceline.platform.ports import Disk, read_whole
 from paceline.records.decode import BatchView
 from paceline.records.header import HEADER_BYTES, Cause, Kind, parse_header
 from paceline.wire.properties import ESCAPED_FROM
@@ -80,21 +80,13 @@ def _has(disk: Disk, folder: str) -> bool:
 def _segments(disk: Disk, folder: str) -> list[tuple[int, bytes]]:
     """First position and content of each segment, in order."""
     firsts = sorted(int(match[1]) for name in disk.list(folder) if (match := _SEGMENT.match(name)))
-    return [(first, _content(disk, f"{folder}/{first:020d}.log")) for first in firsts]
-
-
-def _content(disk: Disk, path: str) -> bytes:
-    file = disk.open(path)
-    try:
-        return disk.pread(file, disk.size(file), 0)
-    finally:
-        file.close()
+    return [(first, read_whole(disk, f"{folder}/{first:020d}.log")) for first in firsts]
 
 
 def _confirm(disk: Disk, folder: str) -> int:
     if not _has(disk, folder) or not disk.exists(f"{folder}/checkpoint.json"):
         return 0
-    document: dict[str, Any] = orjson.loads(_content(disk, f"{folder}/checkpoint.json"))
+    document: dict[str, Any] = orjson.loads(read_whole(disk, f"{folder}/checkpoint.json"))
     return int(document["confirm"])
 
 

@@ -15,6 +15,7 @@ import orjson
 from paceline.errors import CorruptLogError, PacelineError, StorageError
 from paceline.platform.address import Address
 from paceline.platform.disk_memory import MemoryDisk, PowerLost
+from paceline.platform.ports import read_whole
 from paceline.platform.runtime import SeededRandom
 from paceline.platform.telemetry import Node as LogNode
 from paceline.platform.telemetry import become_node
@@ -316,9 +317,7 @@ class BrokerNode(Node):
         path = f"{DATA}/identity.json"
         if self.is_powerless or not self.disk.exists(path):
             return ""
-        file = self.disk.open(path)
-        content = self.disk.pread(file, self.disk.size(file), 0)
-        return str(orjson.loads(content)["store_id"])
+        return str(orjson.loads(read_whole(self.disk, path))["store_id"])
 
     def segment_files(self) -> list[str]:
         """Names of the files of its log, in order."""

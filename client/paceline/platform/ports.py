@@ -182,6 +182,15 @@ def write_durably(disk: Disk, path: str, content: bytes) -> None:
     disk.sync_folder(path.rpartition("/")[0])
 
 
+def read_whole(disk: Disk, path: str) -> bytes:
+    """The content of the file at `path`, which must exist. StorageError."""
+    file = disk.open(path)
+    try:
+        return disk.pread(file, disk.size(file), 0)
+    finally:
+        file.close()
+
+
 def open_anew(disk: Disk, path: str) -> File:
     """An empty file at `path`; one that is there goes."""
     if disk.exists(path):

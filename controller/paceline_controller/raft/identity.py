@@ -22,7 +22,7 @@ import orjson
 from crc32c import crc32c
 
 from paceline.errors import CorruptLogError, PeerError, StorageError
-from paceline.platform.ports import Disk, Random, write_durably
+from paceline.platform.ports import Disk, Random, read_whole, write_durably
 from paceline.types import ControllerId
 from paceline_controller.raft.log.journal import Journal
 
@@ -207,11 +207,7 @@ def _write(disk: Disk, path: str, record: _Record) -> None:
 
 
 def _read(disk: Disk, path: str) -> _Record:
-    file = disk.open(path)
-    try:
-        content = disk.pread(file, disk.size(file), 0)
-    finally:
-        file.close()
+    content = read_whole(disk, path)
     checksum, _, body = content.rstrip(b"\n").partition(b" ")
     if checksum != b"%08x" % crc32c(body):
         raise CorruptLogError(f"{path} fails its checksum", path=path)

@@ -19,7 +19,7 @@ from paceline.consumer.queues.segments import GroupPosition
 from paceline.errors import ConfigError, CorruptLogError, StorageError
 from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks
-from paceline.platform.ports import Disk, File
+from paceline.platform.ports import Disk, File, read_whole
 from paceline.platform.sealed import seal, unseal
 from paceline.queues import QueueKey
 from paceline.types import GroupName, QueueId, TopicId
@@ -205,11 +205,7 @@ class LocalOffsets:
     def _content(self, path: str) -> bytes | None:
         if not self._disk.exists(path):
             return None
-        file = self._disk.open(path)
-        try:
-            return self._disk.pread(file, self._disk.size(file), 0)
-        finally:
-            file.close()
+        return read_whole(self._disk, path)
 
     def _parsed(self, content: bytes) -> dict[QueueKey, int]:
         document = unseal(content)

@@ -18,7 +18,7 @@ import orjson
 from crc32c import crc32c
 
 from paceline.errors import CorruptLogError, PeerError
-from paceline.platform.ports import Clock, Disk, temporary_name, write_durably
+from paceline.platform.ports import Clock, Disk, read_whole, temporary_name, write_durably
 from paceline_controller.raft.log.entries import Entry
 from paceline_controller.raft.members import Members, read_members
 from paceline_controller.raft.settings import SNAPSHOT_BYTES_MAX, SNAPSHOT_CHUNK_BYTES
@@ -136,11 +136,7 @@ class SnapshotStore:
         """The snapshot on disk, None if there is none; CorruptLogError if it is damaged."""
         if not self._disk.exists(self._path):
             return None
-        file = self._disk.open(self._path)
-        try:
-            content = self._disk.pread(file, self._disk.size(file), 0)
-        finally:
-            file.close()
+        content = read_whole(self._disk, self._path)
         snapshot = parse_snapshot(content)
         self._content = content
         return snapshot

@@ -17,6 +17,7 @@ from paceline.message import ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks
 from paceline.platform.disk_memory import MemoryDisk
+from paceline.platform.ports import read_whole
 from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.platform.sealed import seal, unseal
 from paceline.queues import QueueKey
@@ -47,11 +48,7 @@ class Member:
 
 
 def content(disk: MemoryDisk, name: str) -> bytes:
-    file = disk.open(f"{FOLDER}/{name}")
-    try:
-        return disk.pread(file, disk.size(file), 0)
-    finally:
-        file.close()
+    return read_whole(disk, f"{FOLDER}/{name}")
 
 
 def offsets_in(disk: MemoryDisk, name: str = FILE) -> dict[tuple[int, str, int], int]:
