@@ -1,8 +1,12 @@
 """The least document of each request of the tables of calls: to send every one of them once."""
 
+import asyncio
 from typing import Any
+from urllib.parse import urlencode
 
+import aiohttp
 import msgspec
+import orjson
 
 from paceline.wire.calls.request import CALLED, Request, names_in_path
 
@@ -84,3 +88,35 @@ def _value(type_: Any) -> Any:
             return "orders"
         case _:
             return {}
+
+
+async def ask_least(
+    http: aiohttp.ClientSession,
+    method: str,
+    base: str,
+    path: str,
+    call: type[Request[Any]] | None,
+    *,
+    headers: dict[str, str],
+    within_s: float,
+) -> tuple[int, str]:
+    """Send the least request of a route to the node at `base`: status and code; (0, "") of one that
+    waits for something."""
+    body: dict[str, Any] | None = {} if method in ("PUT", "POST") else None
+    address = least_path(path)
+    if call is not None:
+        rest = {name: each for name, each in least(call).items() if f"{{{name}}}" not in path}
+        if body is None:
+            address = f"{address}?{urlencode(rest)}" if rest else address
+        else:
+            body = rest
+    try:
+        async with (
+            asyncio.timeout(within_s),
+            http.request(method, f"{base}{address}", json=body, headers=headers) as answer,
+        ):
+            content = await answer.read()
+            is_problem = answer.content_type == "application/problem+json"
+            return answer.status, orjson.loads(content)["code"] if is_problem else ""
+    except TimeoutError:
+        return 0, ""

@@ -343,10 +343,7 @@ class StreamConnection(StreamFrames):
     def _spend(self, *, bytes_in: int = 0, bytes_out: int = 0, requests: int = 0) -> None:
         """Count it for the user, and rest if that was too much."""
         assert self._quota is not None
-        now_ms = self._asker.access.quotas.now_ms()
-        wait_ms = self._quota.spend(
-            now_ms=now_ms, bytes_in=bytes_in, bytes_out=bytes_out, requests=requests
-        )
+        wait_ms = self._quota.spend(bytes_in=bytes_in, bytes_out=bytes_out, requests=requests)
         if wait_ms and self._rest is None:
             self._turn_requests = TURN_REQUESTS_MAX  # what was read and not taken waits as well
             rest_s = min(wait_ms, WAIT_MS_MAX) / 1000

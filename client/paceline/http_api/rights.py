@@ -25,7 +25,7 @@ from paceline.wire.rights import ANYBODY, KNOWN_USER, Needs
 CLIENT_URI = "paceline:client/"
 """How the subjectAltName begins that says whose certificate it is."""
 ASKER = web.RequestKey("asker", Asker)
-"""Of a request that came so far."""
+"""Who asks: set on each request before its handler runs."""
 
 _READS = ("GET", "HEAD")
 
@@ -62,15 +62,14 @@ def rights_middleware(
         asker.check(declared[route], request.match_info.get)
         version, quota = access.version, asker.quota
         if quota is not None:
-            _check_quota(access, quota)
-            quota.spend(now_ms=access.quotas.now_ms(), requests=1)
+            _check_quota(quota)
+            quota.spend(requests=1)
         response: web.StreamResponse | None = None
         try:
             response = await handler(request)
         finally:
             if quota is not None:
                 quota.spend(
-                    now_ms=access.quotas.now_ms(),
                     bytes_in=request.content.total_bytes,
                     bytes_out=(response and response.content_length) or 0,
                 )
@@ -83,9 +82,9 @@ def rights_middleware(
     return check
 
 
-def _check_quota(access: Access, quota: UserQuota) -> None:
+def _check_quota(quota: UserQuota) -> None:
     """QuotaExceededError while the user has taken more than it may."""
-    wait_ms = quota.spend(now_ms=access.quotas.now_ms())
+    wait_ms = quota.spend()
     if wait_ms:
         raise QuotaExceededError(
             "this user has taken more of this node than its quota allows; wait, or have a super"

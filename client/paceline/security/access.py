@@ -39,8 +39,9 @@ VERDICTS_MAX = 10_000
 """Decisions that are kept; then all are made anew."""
 TOLD_MAX = 1_000
 """Refusals that the log tells, of one version: whoever tries names does not fill the disk."""
-NAME_LENGTH_MAX = 255
-"""No topic, group or user has a longer name; what is asked for is kept, and told in the log."""
+ASKED_NAME_LENGTH_MAX = 255
+"""A longer name is refused: decisions and refusals keep it. What exists has at most 127 characters
+and perhaps a prefix (`wire.names`)."""
 GRANTED_MAX = 10_000
 """What one stream may have been allowed; one with more is closed when rights change."""
 NODE = "node"
@@ -133,33 +134,29 @@ class Access:
 
     def authenticate(self, authorization: str | None, *, source: str) -> Principal:
         """Who shows that header. UnauthenticatedError unless the key is a user's and counts now."""
-        nobody = Principal(ANONYMOUS, source)
         if authorization is None or not self.is_on:
-            return nobody
-        try:
-            return self._holder(authorization, source)
-        except UnauthenticatedError as error:
-            self.unauthenticated_count += 1
-            strangers.warning("not_authenticated", extra={"source": source, "why": error.message})
-            if self.is_enforced:
-                raise
-            return nobody
+            return Principal(ANONYMOUS, source)
+        return self._known(partial(self._holder, authorization, source), source)
 
     def authenticate_certificate(self, users: Collection[str], *, source: str) -> Principal:
         """Who shows a certificate of the cluster's authority for these users.
 
         UnauthenticatedError unless it is one, and there is such a user.
         """
-        nobody = Principal(ANONYMOUS, source)
         if not self.is_on or not users:
-            return nobody
+            return Principal(ANONYMOUS, source)
+        return self._known(partial(self._certified, users, source), source)
+
+    def _known(self, find: Callable[[], Principal], source: str) -> Principal:
+        """Who `find` says it is; in a dry run nobody, if it raises."""
         try:
-            return self._certified(users, source)
-        except UnauthenticatedError:
+            return find()
+        except UnauthenticatedError as error:
             self.unauthenticated_count += 1
+            strangers.warning("not_authenticated", extra={"source": source, "why": error.message})
             if self.is_enforced:
                 raise
-            return nobody
+            return Principal(ANONYMOUS, source)
 
     def _certified(self, users: Collection[str], source: str) -> Principal:
         name = min(users)
@@ -330,8 +327,8 @@ class Access:
             return
         for name in dict.fromkeys(named(field(need.field))):
             text = self._topic_name(name) if isinstance(name, int) else name
-            if len(text) > NAME_LENGTH_MAX:
-                raise BadNameError(f"a name has at most {NAME_LENGTH_MAX} characters")
+            if len(text) > ASKED_NAME_LENGTH_MAX:
+                raise BadNameError(f"a name has at most {ASKED_NAME_LENGTH_MAX} characters")
             if need.type is ResourceType.TOPIC:
                 yield topic_resource(text)
             else:

@@ -39,23 +39,22 @@ class Bucket:
 class UserQuota:
     """The limits of one user at this node."""
 
-    def __init__(self, quota: Quota, *, now_ms: int) -> None:
+    def __init__(self, quota: Quota, now_ms: Callable[[], int]) -> None:
         self.quota = quota
+        self._now_ms = now_ms
         self.throttled_count = 0
         """How often somebody had to wait."""
 
         def bucket(per_s: int | None) -> Bucket | None:
-            return None if per_s is None else Bucket(per_s, now_ms=now_ms)
+            return None if per_s is None else Bucket(per_s, now_ms=now_ms())
 
         self._bytes_in = bucket(quota.bytes_in_per_s)
         self._bytes_out = bucket(quota.bytes_out_per_s)
         self._requests = bucket(quota.requests_per_s)
 
-    def spend(
-        self, *, now_ms: int, bytes_in: int = 0, bytes_out: int = 0, requests: int = 0
-    ) -> int:
+    def spend(self, *, bytes_in: int = 0, bytes_out: int = 0, requests: int = 0) -> int:
         """Count what was asked for or answered; ms until the user may go on."""
-        wait_ms = 0
+        now_ms, wait_ms = self._now_ms(), 0
         for bucket, amount in (
             (self._bytes_in, bytes_in),
             (self._bytes_out, bytes_out),
@@ -73,7 +72,7 @@ class Quotas:
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         """`now_ms`: of the monotonic clock."""
-        self.now_ms = now_ms
+        self._now_ms = now_ms
         self._users: dict[str, UserQuota] = {}
 
     def apply(self, security: Security) -> None:
@@ -82,7 +81,7 @@ class Quotas:
         self._users = {
             name: kept[name]
             if name in kept and kept[name].quota == user.quota
-            else UserQuota(user.quota, now_ms=self.now_ms())
+            else UserQuota(user.quota, self._now_ms)
             for name, user in security.users.items()
             if user.quota != Quota()
         }

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import orjson
 import pytest
@@ -16,7 +15,7 @@ from tests.support.askers import PROOFS
 from tests.support.http.door import Door, a_batch, a_door
 from tests.support.http.stream import a_fetch
 from tests.support.http.stream_client import RawStream
-from tests.support.requests import least, least_path
+from tests.support.requests import ask_least, least
 from tests.support.rights import a_security, bearer, entry
 from tests.support.service.fakes import until
 from tests.support.service.send import Answers
@@ -59,26 +58,10 @@ async def a_secured_door(
 async def asked(
     door: Door, method: str, path: str, call: type[Request[Any]] | None, headers: dict[str, str]
 ) -> tuple[int, str]:
-    """Status and code; (0, "") of a request that waits for something."""
-    body: dict[str, Any] | None = {} if method in ("PUT", "POST") else None
-    address = least_path(path)
-    if call is not None:
-        rest = {name: each for name, each in least(call).items() if f"{{{name}}}" not in path}
-        if body is None:
-            address = f"{address}?{urlencode(rest)}" if rest else address
-        else:
-            body = rest
-    url = f"http://127.0.0.1:{door.port}{address}"
-    try:
-        async with (
-            asyncio.timeout(ANSWER_S),
-            door.session.request(method, url, json=body, headers=headers) as answer,
-        ):
-            content = await answer.read()
-            is_problem = answer.content_type == "application/problem+json"
-            return answer.status, orjson.loads(content)["code"] if is_problem else ""
-    except TimeoutError:
-        return 0, ""
+    base = f"http://127.0.0.1:{door.port}"
+    return await ask_least(
+        door.session, method, base, path, call, headers=headers, within_s=ANSWER_S
+    )
 
 
 @pytest.mark.parametrize(

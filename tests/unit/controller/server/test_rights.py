@@ -5,13 +5,12 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import urlencode
 
 import orjson
 import pytest
 from tests.support.controller.harness import Controllers, controllers
 from tests.support.controller.sessions import a_cluster
-from tests.support.requests import least, least_path
+from tests.support.requests import ask_least
 from tests.support.rights import SECRETS, a_security, bearer, entry
 
 from paceline.wire.calls.request import Request
@@ -54,26 +53,10 @@ async def asked(
     call: type[Request[Any]] | None,
     headers: dict[str, str],
 ) -> tuple[int, str]:
-    """Status and code; (0, "") of a request that waits for something."""
-    body: dict[str, Any] | None = {} if method in ("PUT", "POST") else None
-    address = least_path(path)
-    if call is not None:
-        rest = {name: each for name, each in least(call).items() if f"{{{name}}}" not in path}
-        if body is None:
-            address = f"{address}?{urlencode(rest)}" if rest else address
-        else:
-            body = rest
-    url = f"http://{cluster.addresses[0]}{address}"
-    try:
-        async with (
-            asyncio.timeout(ANSWER_S),
-            cluster.http.request(method, url, json=body, headers=headers) as answer,
-        ):
-            content = await answer.read()
-            is_problem = answer.content_type == "application/problem+json"
-            return answer.status, orjson.loads(content)["code"] if is_problem else ""
-    except TimeoutError:
-        return 0, ""
+    base = f"http://{cluster.addresses[0]}"
+    return await ask_least(
+        cluster.http, method, base, path, call, headers=headers, within_s=ANSWER_S
+    )
 
 
 @pytest.mark.parametrize(
