@@ -76,6 +76,7 @@ def unmarked() -> list[Shown]:
 
 _OWN = "tests/process/documents/test_shown_commands.py"
 _SIM = "tests/sim/cluster_sim/test_shown_commands.py"
+_SECURITY = "tests/unit/client/cli/security/test_security.py"
 _SPARK = "tests/spark/test_examples.py"
 _CHAOS = "tests/process/chaos/test_chaos.py"
 _LEDGER_ALONE = "takes minutes and writes docs/verification.jsonl; "
@@ -150,13 +151,13 @@ WAYS: dict[str, Way] = {
         "tests/process/features/test_hooks.py", by='fenced_blocks("docs/features/hooks.md")'
     ),
     # -- users and rights --
-    "paceline user remove-key shop ACCESS_KEY": Way(
-        "tests/unit/client/cli/security/test_security.py", by='"user", "remove-key", "shop"'
-    ),
-    "paceline login --access-key ACCESS_KEY": Way(
-        "tests/unit/client/cli/security/test_security.py", by='"login", "--access-key"'
-    ),
-    "paceline logout": Way("tests/unit/client/cli/security/test_security.py", by='("logout"'),
+    "paceline user remove-key shop ACCESS_KEY": Way(_SECURITY, by='"user", "remove-key", "shop"'),
+    "paceline login --access-key ACCESS_KEY": Way(_SECURITY, by='"login", "--access-key"'),
+    "paceline user set-password ana": Way(_SECURITY, by='"set-password", "ana"'),
+    "paceline user set-password ana --change": Way(_SECURITY, by='"ana", "--change"'),
+    "paceline user end-logins ana": Way(_SECURITY, by='"end-logins", "ana"'),
+    "paceline login --user ana": Way(_SECURITY, by='"login", "--user", "ana"'),
+    "paceline logout": Way(_SECURITY, by='("logout"'),
     # -- Spark --
     "paceline export --topic orders --to /data/orders --partition-by dt --verify": Way(_SPARK),
     "from pyspark.sql import SparkSession": Way(_SPARK),

@@ -109,6 +109,7 @@ class Broker:
             told_unix_ms=self._told_unix_ms,
             ask=self._links.request,
             hooks=load_hooks(config.hooks),
+            secrets=lambda: (secret,),
         )
         self._security = self._make_security(disk)
         self._hand_over = self._make_hand_over()

@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from paceline.errors import InvalidReceiptHandleError as InvalidReceiptHandleError
     from paceline.errors import LockFencedError as LockFencedError
     from paceline.errors import LockHeldError as LockHeldError
+    from paceline.errors import LoginFailedError as LoginFailedError
     from paceline.errors import MessageNotFoundError as MessageNotFoundError
     from paceline.errors import MessageTypeError as MessageTypeError
     from paceline.errors import NoMasterError as NoMasterError
@@ -298,6 +299,7 @@ _HOMES = {
     "TransactionProducer": "paceline.producer.transaction",
     "TransactionResult": "paceline.producer.transaction",
     "TransactionState": "paceline.producer.transaction",
+    "LoginFailedError": "paceline.errors",
     "UnauthenticatedError": "paceline.errors",
     "UnknownProducerError": "paceline.errors",
     "UnsupportedMediaTypeError": "paceline.errors",

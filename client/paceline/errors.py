@@ -155,6 +155,13 @@ class UnauthenticatedError(PacelineError):
     is_definite = True
 
 
+class LoginFailedError(UnauthenticatedError):
+    """There is no such user, it is disabled or has no password, or its password is another: an
+    answer does not say which."""
+
+    code = "LOGIN_FAILED"
+
+
 class ForbiddenError(PacelineError):
     """The identity is known and may not do this."""
 

@@ -17,6 +17,7 @@ from paceline.platform.telemetry import Metrics, register_budget, register_place
 from paceline.security.access import Access
 from paceline.security.listening import Listening
 from paceline.security.listening import listen as listening
+from paceline.security.login_tokens import Secrets
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial, open_node_tls, register_tls
 from paceline.server.byte_budget import ByteBudget
@@ -75,9 +76,10 @@ class ControllerNode:
         self.refusal: str | None = None
         """Why the process has to end, as a sentence for the operator."""
         self._config = config
-        self._random = random
+        self.random = random
+        self.secrets: Secrets = lambda: (secret,)
         self._expected_cluster_id = expected_cluster_id
-        self.access = Access(clock)
+        self.access = Access(clock, secrets=self.secrets)
         self.proofs = NodeProofs(secret, node_id=config.controller_id, random=random)
         self._tls = open_node_tls(config)
         self.dial = Dial(self._tls)
@@ -345,7 +347,9 @@ class ControllerNode:
     def security_text(self) -> str:
         """Users and rights as a message of a session; empty: nobody has ever set anything."""
         security = self.machine.security
-        return encode(SecurityView(security=security)) if security.version else ""
+        if not security.version:
+            return ""
+        return encode(SecurityView(security=security.without_passwords()))
 
     def _tell_security(self) -> None:
         """Users and rights may have changed: they count here from now on, and brokers are told."""
@@ -374,6 +378,6 @@ class ControllerNode:
         return Lead(
             controller_id=ControllerId(self._config.controller_id),
             term=term,
-            cluster_id=self._random.token(CLUSTER_ID_BYTES).hex(),
+            cluster_id=self.random.token(CLUSTER_ID_BYTES).hex(),
             cluster_name=self._config.cluster_name,
         )

@@ -22,6 +22,7 @@ _NAMED: dict[str, Any] = {
     "user": "ana",
     "access_key": "key-of-somebody",
     "secret_key": "sk_0123456789abcdef",
+    "password": "correct horse battery",
     "resource": "Topic:orders",
     "action": "Pub",
     "store": "store-1",

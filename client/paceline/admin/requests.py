@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from paceline.errors import (
+    ConfigError,
     DeadlineError,
+    NotFoundError,
     NotLeaderError,
     NotYetAvailableError,
     OutcomeUnknownError,
@@ -21,6 +23,7 @@ from paceline.errors import (
 )
 from paceline.net.backoff import Backoff
 from paceline.net.cluster import Cluster
+from paceline.net.connect import check_loopback
 from paceline.net.master_http import MasterRequests
 from paceline.platform.runtime import pause
 from paceline.types import GroupName
@@ -35,6 +38,7 @@ _SESSION_BYTES = 16
 
 
 _READ_ELSEWHERE = (PeerError, DeadlineError, NotYetAvailableError, NotLeaderError)
+_ASK_ANOTHER = (*_READ_ELSEWHERE, NotFoundError)
 _UNDER_WAY = ("TRANSFER_UNDER_WAY", "NOT_YET")
 """Reasons of refusals that are over in a moment."""
 Row = dict[str, Any]
@@ -193,6 +197,40 @@ class AdminRequests:
                             raise _repeated(error, once) from error
                         last = error  # it may be our own earlier try: ask how that ends
                     turn += 1
+                    await pause(backoff.next_ms())
+        except TimeoutError:
+            raise self._gave_up(last) from last
+
+    async def ask_as_stranger(
+        self, request: Request[Any], *, allow_plaintext: bool
+    ) -> dict[str, Any]:
+        """What whoever has no credentials yet may ask, of the controllers among the bootstrap
+        addresses. The request has a password: ConfigError where others could read it on the way,
+        unless that is allowed."""
+        form = http_form(request)
+        backoff = Backoff(self.cluster.random, first_ms=50)
+        last: PacelineError | None = None
+        try:
+            async with asyncio.timeout(self.timeout_ms / 1000):
+                while True:
+                    for address in self.cluster.bootstrap:
+                        if not (allow_plaintext or self.cluster.http.is_encrypted):
+                            check_loopback(address, "the password")
+                        try:
+                            return await self.cluster.http.send(
+                                form.method,
+                                address,
+                                form.path,
+                                form.body,
+                                timeout_ms=_REQUEST_TIMEOUT_MS,
+                            )
+                        except _ASK_ANOTHER as error:
+                            last = error
+                    if isinstance(last, NotFoundError) and last.code == NotFoundError.code:
+                        raise ConfigError(
+                            "no controller is among the bootstrap addresses, and brokers check no"
+                            " passwords: give the address of a controller"
+                        )
                     await pause(backoff.next_ms())
         except TimeoutError:
             raise self._gave_up(last) from last

@@ -95,6 +95,24 @@ class Users:
         """Revoke an access key: whoever shows it is refused from now on. UserNotFoundError."""
         await self._write(calls.DeleteAccessKey, user=user, access_key=access_key)
 
+    async def set_password(self, user: str, password: str) -> None:
+        """A password of 12 to 128 characters to log in with; all that were logged in as the user
+        are logged out. UserNotFoundError."""
+        await self._write(calls.PutPassword, user=user, password=password)
+
+    async def change_password(
+        self, user: str, present: str, password: str, *, allow_plaintext: bool = False
+    ) -> None:
+        """As `set_password`, by whoever knows the present one. LoginFailedError."""
+        document = {"user": user, "present": present, "password": password}
+        await self._requests.ask_as_stranger(
+            read_request(calls.ChangePassword, document), allow_plaintext=allow_plaintext
+        )
+
+    async def end_logins(self, user: str) -> None:
+        """Log out all that are logged in as the user; its access keys stay. UserNotFoundError."""
+        await self._write(calls.EndLogins, user=user)
+
     async def _write(self, type_: type[Request[Any]], **fields: Any) -> None:
         await self._requests.once(read_request(type_, fields))
 
@@ -196,6 +214,29 @@ class SecurityMode:
     async def set(self, mode: str) -> None:
         """Switch rights on, off, or on for trial. CommandRefusedError (NO_SUPER_USER)."""
         await self._requests.once(read_request(calls.SetSecurityMode, {"mode": mode}))
+
+    async def login(
+        self,
+        user: str,
+        password: str,
+        *,
+        lifetime_ms: int | None = None,
+        allow_plaintext: bool = False,
+    ) -> Credentials:
+        """Credentials that end by themselves, after 12 hours if nothing is said; `ConnectSettings`
+        takes them as it takes an access key. `allow_plaintext`: as of `Credentials`.
+
+        LoginFailedError; QuotaExceededError after too many tries that failed.
+        """
+        document = {"user": user, "password": password, "lifetime_ms": lifetime_ms}
+        answer = await self._requests.ask_as_stranger(
+            read_request(calls.Login, document), allow_plaintext=allow_plaintext
+        )
+        return Credentials(
+            access_key=answer["access_key"],
+            secret_key=answer["secret_key"],
+            allow_plaintext=allow_plaintext,
+        )
 
     async def whoami(self) -> Row:
         """`user`, `access_key`, `type`, `mode`, `policy`."""

@@ -51,7 +51,8 @@ class Cluster:
         self._named: ClusterView | None = None
         self._names: dict[TopicId, TopicName] = {}
         """Of the topics of the view `_named`."""
-        self.watch = ClusterWatch(_addresses(settings.bootstrap), self.http, self.random)
+        self.bootstrap = _addresses(settings.bootstrap)
+        self.watch = ClusterWatch(self.bootstrap, self.http, self.random)
 
     @property
     def view(self) -> ClusterView | None:

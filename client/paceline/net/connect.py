@@ -31,15 +31,8 @@ class Credentials:
 
         ConfigError where others could read it on the way.
         """
-        is_safe = is_encrypted or self.allow_plaintext
-        if not is_safe and not _is_loopback(parse_address(address).host):
-            raise ConfigError(
-                f"the connection to {address} is not encrypted, and the secret key of"
-                f" {self.access_key} would be readable on the way; nothing was sent. Use TLS"
-                f" ({TLS_CA_VARIABLE}=FILE), or, if the network is trusted, say so:"
-                f" {PLAINTEXT_VARIABLE}=1",
-                address=address,
-            )
+        if not is_encrypted and not self.allow_plaintext:
+            check_loopback(address, f"the secret key of {self.access_key}")
         return f"Bearer {self.access_key}.{self.secret_key}"
 
 
@@ -112,6 +105,18 @@ def tls_of(environment: Mapping[str, str]) -> ClientTls | None:
         cert_file=environment.get(TLS_CERT_VARIABLE, ""),
         key_file=environment.get(TLS_KEY_VARIABLE, ""),
     )
+
+
+def check_loopback(address: str, secret: str) -> None:
+    """ConfigError unless a connection that is not encrypted, to "host:port", stays on this machine.
+    `secret`: what would be sent."""
+    if not _is_loopback(parse_address(address).host):
+        raise ConfigError(
+            f"the connection to {address} is not encrypted, and {secret} would be readable on the"
+            f" way; nothing was sent. Use TLS ({TLS_CA_VARIABLE}=FILE), or, if the network is"
+            f" trusted, say so: {PLAINTEXT_VARIABLE}=1",
+            address=address,
+        )
 
 
 def _is_loopback(host: str) -> bool:

@@ -33,6 +33,7 @@ class HttpClient:
         """`source_host`: where connections start from; empty: the system chooses."""
         self._credentials = credentials
         self._tls = tls
+        self.is_encrypted = tls is not None
         self._scheme = "http" if tls is None else "https"
         self._source = (source_host, 0) if source_host else None
         self._session: aiohttp.ClientSession | None = None
@@ -103,8 +104,7 @@ class HttpClient:
         timeout_ms: int,
     ) -> tuple[str, bytes]:
         if self._credentials is not None:
-            is_encrypted = self._tls is not None
-            shown = self._credentials.authorization(address, is_encrypted=is_encrypted)
+            shown = self._credentials.authorization(address, is_encrypted=self.is_encrypted)
             headers = {**headers, "Authorization": shown}
         if self._session is None:
             # No total timeout of aiohttp's own: ours below covers the whole exchange.

@@ -14,6 +14,7 @@ from paceline.errors import BadNameError, NotAuthorizedError, UnauthenticatedErr
 from paceline.platform.ports import Clock
 from paceline.platform.telemetry import strangers
 from paceline.security.decide import Rules, Verdict
+from paceline.security.login_tokens import Secrets, read_token
 from paceline.security.quotas import Quotas, UserQuota
 from paceline.wire.calls.request import Request
 from paceline.wire.cluster import ClusterView
@@ -29,7 +30,7 @@ from paceline.wire.rights import (
     on_topic,
     topic_resource,
 )
-from paceline.wire.users import ANONYMOUS, Mode, Security, User, UserType
+from paceline.wire.users import ANONYMOUS, LOGIN_PREFIX, Mode, Security, User, UserType
 
 log = logging.getLogger("paceline.security")
 audit_log = logging.getLogger("paceline.audit")
@@ -66,6 +67,10 @@ class Principal(NamedTuple):
     access_key: str = ""
     is_node: bool = False
     """A node of this cluster, proven by the cluster's secret. It may do everything."""
+    expires_unix_ms: int | None = None
+    """Of a login; that of an access key stands with the key."""
+    logins: int | None = None
+    """Of a login: `User.logins` when it was made."""
 
 
 class Access:
@@ -76,9 +81,12 @@ class Access:
         clock: Clock,
         *,
         topic_name: Callable[[int], str] = str,
+        secrets: Secrets = tuple,
     ) -> None:
-        """`topic_name`: of a topic id that a request names; it raises TopicNotFoundError."""
+        """`topic_name`: of a topic id that a request names; it raises TopicNotFoundError.
+        `secrets`: of the cluster, which logins are made with."""
         self._clock = clock
+        self._secrets = secrets
         self._topic_name = topic_name
         self._security = Security()
         self._rules = Rules(self._security)
@@ -174,12 +182,30 @@ class Access:
         if authorization[: len(_BEARER)].lower() != _BEARER:
             raise UnauthenticatedError("the Authorization header must be: Bearer KEY.SECRET")
         access_key, _, secret = authorization[len(_BEARER) :].strip().partition(".")
+        if access_key.startswith(LOGIN_PREFIX):
+            return self._logged_in(access_key, secret, source)
         principal = Principal(self._owners.get(access_key, ""), source, access_key)
         user = self._security.users.get(principal.user)
         key = None if user is None else user.keys.get(access_key)
         if key is None or not key.is_secret(secret):
             # Whether there is such a key is not told to whoever does not hold it.
             raise UnauthenticatedError("this access key is unknown, or its secret key is another")
+        self.check_valid(principal)
+        return principal
+
+    def _logged_in(self, access_key: str, secret: str, source: str) -> Principal:
+        token = read_token(
+            access_key, secret, cluster_id=self._security.cluster_id, secrets=self._secrets
+        )
+        if token is None:
+            raise UnauthenticatedError("no node of this cluster has made this login; log in again")
+        principal = Principal(
+            token.user,
+            source,
+            token.name,
+            expires_unix_ms=token.expires_unix_ms,
+            logins=token.logins,
+        )
         self.check_valid(principal)
         return principal
 
@@ -193,7 +219,12 @@ class Access:
             raise UnauthenticatedError(f"there is no user {name}, or not any more")
         if not user.is_enabled:
             raise UnauthenticatedError(f"user {name} is disabled")
-        if not held:
+        expires_unix_ms = principal.expires_unix_ms
+        if expires_unix_ms is not None and self._clock.unix_ms() >= expires_unix_ms:
+            raise UnauthenticatedError(f"the login of {name} has expired; log in again")
+        if principal.logins not in (None, user.logins):
+            raise UnauthenticatedError(f"all logins of {name} were ended; log in again")
+        if expires_unix_ms is not None or not held:
             return  # by certificate: it was checked when the connection came
         key = user.keys.get(held)
         if key is None:

@@ -19,9 +19,15 @@ from paceline.wire.calls.request import Number, matching
 from paceline.wire.rights import Action, ResourceType
 
 USER_PATTERN = r"(?!\.+$)[A-Za-z0-9_.@-]{1,64}"
-KEY_ID_PATTERN = r"[A-Za-z0-9_-]{4,64}"
+LOGIN_PREFIX = "login-"
+"""What is shown after a login begins so (`security.login_tokens`), and no access key may."""
+KEY_ID_PATTERN = rf"(?!{LOGIN_PREFIX})[A-Za-z0-9_-]{{4,64}}"
 SECRET_PATTERN = r"[A-Za-z0-9_-]{16,128}"
 """The length RocketMQ asks for is 6; ours are made at random."""
+LOGIN_MS, LOGIN_MS_MAX = 12 * 3600 * 1000, 30 * 24 * 3600 * 1000
+"""How long a login lasts, if nothing is said, and at most."""
+PASSWORD_LENGTH_MIN, PASSWORD_LENGTH_MAX = 12, 128
+"""NIST SP 800-63B asks for 8 at least, and for no rule of what stands in it."""
 RESOURCE_PATTERN = r"\*|(?:Cluster|Namespace|Topic|Group):[A-Za-z0-9_.-]{0,127}\*?"
 ANONYMOUS = "anonymous"
 """Whoever has not said who he is: it can have a policy, but no key."""
@@ -38,6 +44,9 @@ ALL_ENTRIES_MAX = 10_000
 UserName: TypeAlias = Annotated[str, matching(USER_PATTERN)]
 KeyId: TypeAlias = Annotated[str, matching(KEY_ID_PATTERN)]
 SecretKey: TypeAlias = Annotated[str, matching(SECRET_PATTERN)]
+Password: TypeAlias = Annotated[
+    str, Meta(min_length=PASSWORD_LENGTH_MIN, max_length=PASSWORD_LENGTH_MAX)
+]
 ResourceText: TypeAlias = Annotated[str, matching(RESOURCE_PATTERN)]
 
 
@@ -103,6 +112,11 @@ class User(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     quota: Quota = Quota()
     keys: dict[KeyId, AccessKey] = {}
     """Access key -> the rest of it."""
+    password: str = ""
+    """Its argon2id hash; empty: there is no login. Controllers alone have it."""
+    logins: Number = 0
+    """Rises when all that were logged in are logged out: a token names the number it was made
+    at."""
 
 
 class PolicyEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -173,11 +187,19 @@ class Security(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def with_user(self, name: str, user: User) -> "Security":
         return self.changed(users={**self.users, name: user})
 
+    def without_passwords(self) -> "Security":
+        """As brokers are told: they check no password."""
+        users = {
+            name: msgspec.structs.replace(user, password="") if user.password else user
+            for name, user in self.users.items()
+        }
+        return msgspec.structs.replace(self, users=users)
+
     @property
     def has_super_user(self) -> bool:
         """Somebody could still give rights."""
         return any(
-            user.type is UserType.SUPER and user.is_enabled and user.keys
+            user.type is UserType.SUPER and user.is_enabled and (user.keys or user.password)
             for user in self.users.values()
         )
 
@@ -225,5 +247,6 @@ def user_json(name: str, user: User) -> dict[str, Any]:
         "type": user.type,
         "is_enabled": user.is_enabled,
         "quota": msgspec.structs.asdict(user.quota),
+        "has_password": bool(user.password),
         "keys": keys,
     }

@@ -4,8 +4,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from paceline.errors import NotLeaderError
-from paceline.platform.ports import Clock
+from paceline.platform.ports import Clock, Random
 from paceline.security.access import Access
+from paceline.security.login_tokens import Secrets
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial
 from paceline.types import GroupName, ReplicaId
@@ -42,6 +43,8 @@ class Node(Protocol):
     hub: Hub
     relay: Relay
     access: Access
+    random: Random
+    secrets: Secrets
     proofs: NodeProofs
     dial: Dial
 

@@ -31,6 +31,7 @@ from paceline_controller.server.group_calls import GroupCalls
 from paceline_controller.server.http_answers import JSON_BYTES_MAX, json_answer, json_body
 from paceline_controller.server.http_errors import problem_middleware, query_flag, query_integer
 from paceline_controller.server.http_once import once_of
+from paceline_controller.server.logins import Logins
 from paceline_controller.server.openapi import OTHERS, controller_openapi
 from paceline_controller.server.quorum_calls import QuorumCalls
 from paceline_controller.server.recovery_calls import RecoveryCalls
@@ -52,13 +53,14 @@ class ControllerHttp:
         self.node = node
         self.clock = clock
         self._watches: set[asyncio.Future[None]] = set()
+        self._logins = Logins(context, secrets=node.secrets)
         self._handlers: Handlers = {
             **QuorumCalls(context).handlers(),
             **GroupCalls(context).handlers(),
             **RecoveryCalls(context).handlers(),
             **TopicCalls(context).handlers(),
             **ConsumerGroupCalls(context).handlers(),
-            **SecurityCalls(context).handlers(),
+            **SecurityCalls(context, self._logins.passwords).handlers(),
         }
         self._views = VisibleViews(node)
         self.app = web.Application(
@@ -105,7 +107,11 @@ class ControllerHttp:
         outcome = PacelineError.code
         try:
             asker.check_request(call)
-            answer = await self._handlers[type_](call, once)
+            if type_ in self._logins.handlers:
+                source = asker.principal.source
+                answer = await self._logins.handlers[type_](call, once, source)
+            else:
+                answer = await self._handlers[type_](call, once)
             outcome = "OK"
         except PacelineError as error:
             outcome = error.code

@@ -6,6 +6,7 @@ import msgspec
 
 from paceline.errors import BadRequestError, UserNotFoundError
 from paceline.security.decide import Rules
+from paceline.security.passwords import Passwords
 from paceline.wire.controller_calls import security as calls
 from paceline.wire.once import Once
 from paceline.wire.rights import Resource
@@ -34,8 +35,9 @@ from paceline_controller.state.security_commands import (
 class SecurityCalls:
     """Handlers."""
 
-    def __init__(self, context: CallContext) -> None:
+    def __init__(self, context: CallContext, passwords: Passwords) -> None:
         self._context = context
+        self._passwords = passwords
 
     def handlers(self) -> Handlers:
         return {
@@ -45,6 +47,8 @@ class SecurityCalls:
             calls.GetUser: self._get_user,
             calls.PutUser: self._put_user,
             calls.DeleteUser: self._delete_user,
+            calls.PutPassword: self._put_password,
+            calls.EndLogins: self._end_logins,
             calls.PutAccessKey: self._put_key,
             calls.DeleteAccessKey: self._delete_key,
             calls.ListPolicies: self._list_policies,
@@ -96,6 +100,13 @@ class SecurityCalls:
 
     async def _delete_user(self, call: calls.DeleteUser, once: Once | None) -> dict[str, Any]:
         return await self._write(DeleteUser(user=call.user), once)
+
+    async def _put_password(self, call: calls.PutPassword, once: Once | None) -> dict[str, Any]:
+        hashed = await self._passwords.hash(call.password)
+        return await self._write(PutUser(user=call.user, password=hashed), once)
+
+    async def _end_logins(self, call: calls.EndLogins, once: Once | None) -> dict[str, Any]:
+        return await self._write(PutUser(user=call.user, ends_logins=True), once)
 
     async def _put_key(self, call: calls.PutAccessKey, once: Once | None) -> dict[str, Any]:
         now_unix_ms = self._context.clock.unix_ms()

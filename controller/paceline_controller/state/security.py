@@ -90,6 +90,8 @@ def _put_user(security: Security, command: PutUser) -> Security:
         type=present.type if command.type is None else command.type,
         is_enabled=present.is_enabled if command.is_enabled is None else command.is_enabled,
         quota=present.quota if command.quota is None else command.quota,
+        password=present.password if command.password is None else command.password,
+        logins=present.logins + (command.ends_logins or command.password is not None),
     )
     if user == security.users.get(command.user):
         return security
@@ -169,7 +171,7 @@ def _check_not_locked_out(security: Security) -> None:
         raise RefusedError(
             "NO_SUPER_USER",
             "nobody could give rights any more: there must be a user of type"
-            f" {UserType.SUPER} that is enabled and has an access key",
+            f" {UserType.SUPER} that is enabled and has an access key or a password",
         )
 
 

@@ -24,6 +24,9 @@ class PutUser(SecurityCommand, frozen=True, kw_only=True):
     type: UserType | None = None
     is_enabled: bool | None = None
     quota: Quota | None = None
+    password: str | None = None
+    """Its hash. With a new one all logins end."""
+    ends_logins: bool = False
     is_new: bool = False
     """It must not exist."""
 

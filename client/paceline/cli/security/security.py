@@ -1,12 +1,11 @@
 """`paceline security`, `paceline login`, `paceline logout`, `paceline whoami`."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from paceline.cli.asking import ask
+from paceline.cli.asking import ask, ask_as_stranger, ask_secret
 from paceline.cli.options import Connect, cluster_options, defaults
 from paceline.cli.output import echo_json
 from paceline.cli.profiles import Profile, read_profiles, write_profile
@@ -82,30 +81,40 @@ def _done(tells_json: bool, as_json: bool, mode: str) -> None:
 
 
 @click.command("login")
-@click.option("--access-key", help="Asked for if it is not given.")
+@click.option("--access-key", help="Asked for if neither it nor a user is given.")
+@click.option("--user", help="Log in with the password of this user, for 12 hours.")
 @click.option(
     "--allow-plaintext", is_flag=True, help="Show the key also over networks, not encrypted."
 )
 @cluster_options
-def login(access_key: str | None, allow_plaintext: bool, connect: Connect, as_json: bool) -> None:
-    """Keep an access key in your profile, in a file that only you can read.
+def login(
+    access_key: str | None, user: str | None, allow_plaintext: bool, connect: Connect, as_json: bool
+) -> None:
+    """Keep an access key, or a login with a password, in your profile: in a file that only you can
+    read.
 
-    The secret key is asked for, or read from standard input; never give it as an argument, where
-    others could see it. PACELINE_PROFILE names the profile.
+    The secret key or password is asked for, or read from standard input; never give it as an
+    argument, where others could see it. PACELINE_PROFILE names the profile.
     """
     from dataclasses import replace
 
     from paceline.net.connect import Credentials
 
-    key = access_key or click.prompt("Access key", err=True)
-    secret = (
-        click.prompt("Secret key", hide_input=True, err=True)
-        if sys.stdin.isatty()
-        else sys.stdin.readline()
-    )
-    credentials = Credentials(
-        access_key=key.strip(), secret_key=secret.strip(), allow_plaintext=allow_plaintext
-    )
+    if user is not None:
+        if access_key is not None:
+            raise click.UsageError("give --user or --access-key, not both")
+        password = ask_secret(f"Password of {user}")
+        credentials = ask_as_stranger(
+            connect,
+            lambda admin: admin.security.login(user, password, allow_plaintext=allow_plaintext),
+        )
+    else:
+        key = access_key or click.prompt("Access key", err=True)
+        credentials = Credentials(
+            access_key=key.strip(),
+            secret_key=ask_secret("Secret key").strip(),
+            allow_plaintext=allow_plaintext,
+        )
     found = ask(replace(connect, credentials=credentials), lambda admin: admin.security.whoami())
     if found["mode"] == "off":
         raise BadRequestError(

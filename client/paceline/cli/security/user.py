@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paceline.cli.asking import ask
+from paceline.cli.asking import ask, ask_as_stranger, ask_secret
 from paceline.cli.options import Connect, cluster_options
 from paceline.cli.output import echo_json, echo_table, utc
 from paceline.errors import BadRequestError
@@ -95,6 +95,36 @@ def quota(
         ),
     )
     _done(as_json, f"quota of {name} set", name)
+
+
+@command.command("set-password")
+@click.argument("name")
+@click.option(
+    "--change", is_flag=True, help="Show the present password in place of the right to set it."
+)
+@cluster_options
+def set_password(name: str, change: bool, connect: Connect, as_json: bool) -> None:
+    """Set the password that the user NAME logs in with (`paceline login --user`).
+
+    It is asked for, or read from standard input, a line each; never give it as an argument. All
+    that were logged in as this user are logged out.
+    """
+    if change:
+        present, password = ask_secret("Present password"), ask_secret("New password", confirm=True)
+        ask_as_stranger(connect, lambda admin: admin.users.change_password(name, present, password))
+    else:
+        password = ask_secret("New password", confirm=True)
+        ask(connect, lambda admin: admin.users.set_password(name, password))
+    _done(as_json, f"password of {name} set", name)
+
+
+@command.command("end-logins")
+@click.argument("name")
+@cluster_options
+def end_logins(name: str, connect: Connect, as_json: bool) -> None:
+    """Log out all that are logged in as the user NAME. Access keys stay."""
+    ask(connect, lambda admin: admin.users.end_logins(name))
+    _done(as_json, f"all logins of {name} ended", name)
 
 
 @command.command("delete")

@@ -1,16 +1,20 @@
 """Pure: requests about users, access keys, policies, and whether rights are enforced."""
 
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
 from paceline.wire.calls.request import Answer, Number, Request, Route
 from paceline.wire.controller_calls.base import Read, Written
-from paceline.wire.rights import CHANGE_CLUSTER, SEE_CLUSTER, Action
+from paceline.wire.rights import ANYBODY, CHANGE_CLUSTER, SEE_CLUSTER, Action
 from paceline.wire.users import (
+    LOGIN_MS,
+    LOGIN_MS_MAX,
+    PASSWORD_LENGTH_MAX,
     Entries,
     KeyId,
     Mode,
+    Password,
     PolicyEntry,
     Quota,
     ResourceText,
@@ -18,6 +22,9 @@ from paceline.wire.users import (
     UserName,
     UserType,
 )
+
+GivenPassword: TypeAlias = Annotated[str, Meta(max_length=PASSWORD_LENGTH_MAX)]
+"""Of whoever logs in."""
 
 
 class SecurityState(Answer, kw_only=True):
@@ -70,6 +77,7 @@ class UserOf(Answer, kw_only=True):
     is_enabled: bool
     quota: Quota
     keys: list[KeyOfUser]
+    has_password: bool = False
 
 
 class UserList(Answer):
@@ -135,6 +143,55 @@ class DeleteAccessKey(Request[WrittenSecurity], kw_only=True):
     needs = CHANGE_CLUSTER
     user: UserName
     access_key: KeyId
+
+
+class PutPassword(Request[WrittenSecurity], kw_only=True):
+    """Give a user a password to log in with, in place of the one it has; all that were logged in
+    are logged out. USER_NOT_FOUND."""
+
+    routes = (Route("PUT", "/v1/users/{user}/password"),)
+    needs = CHANGE_CLUSTER
+    user: UserName
+    password: Password
+
+
+class ChangePassword(Request[WrittenSecurity], kw_only=True):
+    """As `put_password`, for whoever knows the present one. LOGIN_FAILED; QUOTA_EXCEEDED after
+    too many that were wrong."""
+
+    routes = (Route("POST", "/v1/users/{user}/password"),)
+    needs = ANYBODY
+    user: UserName
+    present: GivenPassword
+    password: Password
+
+
+class EndLogins(Request[WrittenSecurity], kw_only=True):
+    """Log out all that are logged in as a user. Access keys stay. USER_NOT_FOUND."""
+
+    routes = (Route("DELETE", "/v1/users/{user}/logins"),)
+    needs = CHANGE_CLUSTER
+    user: UserName
+
+
+class LoggedIn(Answer, kw_only=True):
+    """What to show from now on, as an access key and its secret key."""
+
+    user: str
+    access_key: str
+    secret_key: str
+    expires_unix_ms: int
+
+
+class Login(Request[LoggedIn], kw_only=True):
+    """Log in with a password. LOGIN_FAILED; QUOTA_EXCEEDED after too many that were wrong."""
+
+    routes = (Route("POST", "/v1/login"),)
+    needs = ANYBODY
+    user: UserName
+    password: GivenPassword
+    lifetime_ms: Annotated[int, Meta(ge=1_000, le=LOGIN_MS_MAX)] = LOGIN_MS
+    """It ends by itself after that."""
 
 
 class PolicyOf(Answer, kw_only=True):

@@ -13,6 +13,7 @@ from paceline.http_api.rights import _principal
 from paceline.platform.runtime import ManualClock, SystemRandom
 from paceline.security import access as access_module
 from paceline.security.access import NODE, Access, Asker, Principal
+from paceline.security.login_tokens import LoginToken, write_token
 from paceline.security.node_proof import NodeProofs
 from paceline.wire.calls.offsets import Commit, CommitRow
 from paceline.wire.proof import DIGEST_HEADER, SOURCE_HEADER
@@ -96,6 +97,45 @@ def test_a_key_ends_with_its_time_with_its_user_and_when_it_is_revoked() -> None
     access.apply(access.security.with_user("ana", User()))
     with pytest.raises(UnauthenticatedError, match="revoked"):
         access.check_valid(asker.principal)
+
+
+def a_login(access: Access, user: str, *, expires_unix_ms: int, logins: int = 0) -> str:
+    token = LoginToken(user, logins, expires_unix_ms, "abc")
+    access_key, secret = write_token(token, cluster_id="", secrets=lambda: (b"secret",))
+    return f"Bearer {access_key}.{secret}"
+
+
+def test_a_login_ends_with_its_time_with_all_logins_and_with_its_user() -> None:
+    clock = ManualClock()
+    access = Access(clock, secrets=lambda: (b"newer", b"secret"))
+    security = a_security()
+    access.apply(security)
+    shown = a_login(access, "ana", expires_unix_ms=clock.unix_ms() + 10)
+    principal = access.authenticate(shown, source=HERE)
+    assert (principal.user, principal.access_key) == ("ana", "login-abc")
+
+    for changed, why in (
+        (User(logins=1), "ended"),
+        (User(is_enabled=False), "disabled"),
+    ):
+        access.apply(access.security.with_user("ana", changed))
+        with pytest.raises(UnauthenticatedError, match=why):
+            access.check_valid(principal)
+        with pytest.raises(UnauthenticatedError, match=why):
+            access.authenticate(shown, source=HERE)
+    access.apply(access.security.with_user("ana", User()))
+    access.check_valid(principal)
+    clock.advance(10)
+    with pytest.raises(UnauthenticatedError, match="expired"):
+        access.check_valid(principal)
+
+
+def test_a_login_that_no_node_has_made_is_none() -> None:
+    access = Access(ManualClock(), secrets=lambda: (b"another",))
+    access.apply(a_security())
+
+    with pytest.raises(UnauthenticatedError, match="no node of this cluster"):
+        access.authenticate(a_login(access, "ana", expires_unix_ms=2**60), source=HERE)
 
 
 def test_needs_are_checked_for_each_thing_that_a_request_names() -> None:

@@ -38,7 +38,8 @@ async def test_it_names_every_route_that_is_served_and_no_other() -> None:
 
 async def test_every_request_has_a_handler() -> None:
     async with controllers() as cluster:
-        assert set(cluster.leader.http._handlers) == set(CALLS.values())
+        http = cluster.leader.http
+        assert {*http._handlers, *http._logins.handlers} == set(CALLS.values())
 
 
 ASKED: list[Request[Any]] = [

@@ -13,7 +13,9 @@ from tests.support.controller.sessions import a_cluster
 from tests.support.requests import ask_least
 from tests.support.rights import SECRETS, a_security, bearer, entry
 
+from paceline.security import login_backoff
 from paceline.wire.calls.request import Request
+from paceline.wire.controller_calls.security import ChangePassword, Login
 from paceline.wire.controller_calls.table import CALLS
 from paceline.wire.rights import ANYBODY, CREATE, KNOWN_USER, SUB, Needs
 from paceline.wire.users import Mode, PolicyEntry
@@ -73,6 +75,9 @@ async def test_each_route_is_for_whom_it_says(
         root, _ = await asked(cluster, method, path, call, bearer("root"))
 
     assert unknown == 401
+    if code == "LOGIN_FAILED":
+        assert call in (Login, ChangePassword), "they are for whoever has a password"
+        return
     assert (nobody == 401) is (needs != ANYBODY)
     if needs in (ANYBODY, KNOWN_USER):
         assert bob not in (401, 403)
@@ -179,6 +184,77 @@ async def test_users_are_made_with_keys_and_policies_and_do_what_those_say() -> 
         assert (await cluster.ask("DELETE", "/v1/users/eve", headers=root))[1]["code"] == (
             "USER_NOT_FOUND"
         )
+
+
+PASSWORD, OTHER_PASSWORD = "correct horse battery", "a quite different one"
+
+
+async def test_a_password_logs_in_at_each_controller_until_it_is_changed() -> None:
+    async with secured(3) as cluster:
+        root = bearer("root")
+        given = {"password": PASSWORD}
+        assert (await cluster.ask("PUT", "/v1/users/bob/password", given, headers=root))[0] == 200
+        login = {"user": "bob", **given}
+        tokens = []
+        for node in range(3):
+            status, answer = await cluster.ask("POST", "/v1/login", login, node=node)
+            assert status == 200, answer
+            tokens.append(
+                {"Authorization": f"Bearer {answer['access_key']}.{answer['secret_key']}"}
+            )
+        for node, token in enumerate(tokens):
+            who = await cluster.ask("GET", "/v1/whoami", headers=token, node=node)
+            assert who[1]["user"] == "bob"
+            assert who[1]["access_key"].startswith("login-")
+        listed = (await cluster.ask("GET", "/v1/users/bob", headers=root))[1]
+        assert listed["has_password"]
+        assert "argon2" not in str(listed)
+
+        wrong = {"present": OTHER_PASSWORD, "password": OTHER_PASSWORD}
+        refused = await cluster.ask("POST", "/v1/users/bob/password", wrong)
+        right = {"present": PASSWORD, "password": OTHER_PASSWORD}
+        changed = await cluster.ask("POST", "/v1/users/bob/password", right, node=1)
+        after = await cluster.ask("GET", "/v1/whoami", headers=tokens[0])
+        old = await cluster.ask("POST", "/v1/login", login)
+        new = await cluster.ask("POST", "/v1/login", {**login, "password": OTHER_PASSWORD})
+        key = await cluster.ask("GET", "/v1/whoami", headers=bearer("bob"))
+
+    assert (refused[0], refused[1]["code"]) == (401, "LOGIN_FAILED")
+    assert changed[0] == 200
+    assert after[0] == 401, "all logins have ended"
+    assert (old[0], new[0], key[0]) == (401, 200, 200)
+
+
+async def test_who_guesses_waits_and_a_relayed_guess_counts_for_where_it_came_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(login_backoff, "WAIT_MS", login_backoff.WAIT_MS_MAX_OF_SOURCE)
+    async with secured(2) as cluster:
+        given = {"password": PASSWORD}
+        await cluster.ask("PUT", "/v1/users/bob/password", given, headers=bearer("root"))
+        codes = [
+            (await cluster.ask("POST", "/v1/login", {"user": user, "password": "x"}, node=at % 2))[
+                1
+            ]["code"]
+            for at, user in enumerate(("bob", "eve", "ana", "bob", "bob", "root", "bob"))
+        ]
+        late = await cluster.ask("POST", "/v1/login", {"user": "bob", **given})
+
+    assert codes == ["LOGIN_FAILED"] * 5 + ["QUOTA_EXCEEDED"] * 2
+    assert late[0] == 429, "also with the right password"
+    assert late[1]["retry_after_ms"] > 0
+
+
+async def test_brokers_are_told_no_hash_of_a_password() -> None:
+    async with secured() as cluster:
+        given = {"password": PASSWORD}
+        await cluster.ask("PUT", "/v1/users/bob/password", given, headers=bearer("root"))
+        told = cluster.leader.security_text()
+        kept = cluster.leader.machine.security.users["bob"].password
+
+    assert kept.startswith("$argon2id$")
+    assert "argon2" not in told
+    assert '"logins":1' in told
 
 
 async def test_changes_are_told_with_who_asked_and_what_came_of_it(

@@ -163,6 +163,35 @@ def test_a_key_is_tried_before_it_is_kept(person: Person) -> None:
     assert person("logout", PACELINE_PROFILE="till").stdout == "profile till is not there\n"
 
 
+def test_a_password_is_exchanged_for_a_login_that_can_be_ended(person: Person) -> None:
+    first, second = "correct horse battery", "a quite different one"
+    person("security", "enable")
+    person("user", "create", "ana")
+    assert person("user", "set-password", "ana", stdin=first + "\n").exit_code == 0
+    short = person("user", "set-password", "ana", stdin="short\n")
+    assert (short.exit_code, "password" in short.stderr) == (2, True)
+
+    wrong = person("login", "--user", "ana", stdin=second + "\n", PACELINE_PROFILE="ana")
+    assert (wrong.exit_code, "is disabled or has no password" in wrong.stderr) == (1, True)
+    both = person("login", "--user", "ana", "--access-key", "k-1234", stdin=first + "\n")
+    assert both.exit_code == 2
+    right = person("login", "--user", "ana", stdin=first + "\n", PACELINE_PROFILE="ana")
+    assert right.stdout.startswith("you are ana at "), right.stderr
+    assert first not in (person.folder / "profiles.json").read_text()
+    assert person("whoami", PACELINE_PROFILE="ana").stdout.startswith("ana, a normal user")
+
+    both_lines = f"{first}\n{second}\n"
+    nobody = {"PACELINE_PROFILE": "nobody"}
+    changed = person("user", "set-password", "ana", "--change", stdin=both_lines, **nobody)
+    assert changed.stdout == "password of ana set\n", changed.stderr
+    ended = person("whoami", PACELINE_PROFILE="ana")
+    assert (ended.exit_code, "all logins of ana were ended" in ended.stderr) == (1, True)
+    person("login", "--user", "ana", stdin=second + "\n", PACELINE_PROFILE="ana")
+    assert person("whoami", PACELINE_PROFILE="ana").exit_code == 0
+    assert person("user", "end-logins", "ana").exit_code == 0
+    assert person("whoami", PACELINE_PROFILE="ana").exit_code == 1
+
+
 def test_a_file_of_profiles_that_others_can_read_is_refused(tmp_path: Path) -> None:
     path = write_profile(tmp_path, "default", Profile(bootstrap="a:1", access_key="k"))
     path.chmod(0o644)
