@@ -30,6 +30,8 @@ from paceline.platform.secret import read_secret
 from paceline.platform.telemetry import Metrics, Node, start_logging
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial, open_node_tls, register_tls
+from paceline.security.oidc import open_identity_provider, register_oidc
+from paceline.security.tokens import Tokens
 from paceline.server.byte_budget import ByteBudget
 from paceline.types import GroupName
 from paceline.wire import session as wire
@@ -80,9 +82,9 @@ class Broker:
     ) -> None:
         """Opens the store: blocking. Raises PacelineError with a sentence for the operator."""
         self._config, self._clock, self._random = config, clock, random
-        self._boot = boot
-        self._node = node
+        self._boot, self._node = boot, node
         self._tls = open_node_tls(config)
+        self._provider = open_identity_provider(config, clock)
         self._dial = Dial(self._tls, source_host=config.source_host)
         self._proofs = NodeProofs(secret, node_id=config.node_id(), random=random)
         self._group = GroupName(config.group)
@@ -109,7 +111,7 @@ class Broker:
             told_unix_ms=self._told_unix_ms,
             ask=self._links.request,
             hooks=load_hooks(config.hooks),
-            secrets=lambda: (secret,),
+            tokens=Tokens(lambda: (secret,), self._provider),
         )
         self._security = self._make_security(disk)
         self._hand_over = self._make_hand_over()
@@ -178,6 +180,8 @@ class Broker:
         self._escape.register(metrics)
         if self._tls is not None:
             register_tls(metrics, self._tls, self._clock)
+        if self._provider is not None:
+            register_oidc(metrics, self._provider)
         for add in self._service.hooks.metrics:
             add(metrics)
         return metrics
@@ -283,6 +287,8 @@ class Broker:
         port = await _listening(self._http.start(*config.listen, tls=self._tls), config.listen)
         if self._tls is not None:
             self._tasks.append(spawn(self._tls.watch(), name="certificates"))
+        if self._provider is not None:
+            self._tasks.append(spawn(self._provider.watch(), name="identity-provider"))
         replication_port = await _listening(
             self._server.start(*config.replication_listen, tls=self._tls),
             config.replication_listen,

@@ -8,6 +8,7 @@ from paceline.platform.address import Address
 from paceline.platform.config import require, require_addresses, setting
 from paceline.records.dues import MESSAGE_DELAY_LEVEL, parse_levels
 from paceline.security.node_tls import require_tls_files
+from paceline.security.oidc import require_oidc
 from paceline.server.byte_budget import LIMIT_BYTES, LIMIT_BYTES_MIN
 from paceline.server.connections import CONNECTIONS_MAX
 from paceline.server.http_origin import own_hosts
@@ -59,6 +60,15 @@ class BrokerConfig:
         "PEM file of the authorities that may sign certificates of nodes and clients.", default=""
     )
     tls_min_version: Literal["1.3", "1.2"] = setting("The least version of TLS.", default="1.3")
+    oidc_issuer: str = setting(
+        "Identity provider whose tokens count as their users', https://...; empty: none.",
+        default="",
+    )
+    oidc_audience: str = setting("For whom such a token must be (claim aud).", default="")
+    oidc_user_claim: str = setting("The claim that names the user.", default="sub")
+    oidc_ca: str = setting(
+        "PEM file of the authorities of the provider; empty: those of the system.", default=""
+    )
     insecure: bool = setting(
         "Allow listeners beyond loopback where TLS is not enforced: everybody who reaches them can "
         "read what is said.",
@@ -308,6 +318,7 @@ class BrokerConfig:
             f"group {self.group!r} must be 1 to 127 of A-Z a-z 0-9 _ . - and more than dots",
         )
         require_tls_files(self)
+        require_oidc(self)
         require(len(self.controllers) > 0, "controllers is empty: name at least one host:port")
         require_addresses("controllers", self.controllers)
         require(

@@ -123,6 +123,7 @@ if TYPE_CHECKING:
     from paceline.net.connect import ClientTls as ClientTls
     from paceline.net.connect import ConnectSettings as ConnectSettings
     from paceline.net.connect import Credentials as Credentials
+    from paceline.net.connect import TokenFile as TokenFile
     from paceline.net.connect import credentials_of as credentials_of
     from paceline.net.connect import tls_of as tls_of
     from paceline.producer.batch import Compression as Compression
@@ -189,6 +190,7 @@ _HOMES = {
     "ClientTls": "paceline.net.connect",
     "ConnectSettings": "paceline.net.connect",
     "Credentials": "paceline.net.connect",
+    "TokenFile": "paceline.net.connect",
     "credentials_of": "paceline.net.connect",
     "tls_of": "paceline.net.connect",
     "ClusterView": "paceline.wire.cluster",

@@ -7,6 +7,7 @@ from typing import Literal
 from paceline.platform.address import Address, parse_address
 from paceline.platform.config import require, require_addresses, setting
 from paceline.security.node_tls import require_tls_files
+from paceline.security.oidc import require_oidc
 from paceline.server.connections import CONNECTIONS_MAX
 from paceline.types import ControllerId
 from paceline.wire.cluster import GroupSettings
@@ -53,6 +54,15 @@ class ControllerConfig:
         "PEM file of the authorities that may sign certificates of nodes and clients.", default=""
     )
     tls_min_version: Literal["1.3", "1.2"] = setting("The least version of TLS.", default="1.3")
+    oidc_issuer: str = setting(
+        "Identity provider whose tokens count as their users', https://...; empty: none.",
+        default="",
+    )
+    oidc_audience: str = setting("For whom such a token must be (claim aud).", default="")
+    oidc_user_claim: str = setting("The claim that names the user.", default="sub")
+    oidc_ca: str = setting(
+        "PEM file of the authorities of the provider; empty: those of the system.", default=""
+    )
     raft_tls_cert: str = setting(
         "TLS between controllers: PEM file of this controller's certificate (and what leads to the "
         "authority), with subjectAltName URI:paceline:controller/ID or DNS:ID. All three or none, "
@@ -181,6 +191,7 @@ class ControllerConfig:
 
     def _require_protection(self) -> None:
         require_tls_files(self)
+        require_oidc(self)
         files = (self.raft_tls_cert, self.raft_tls_key, self.raft_tls_ca)
         require(
             all(files) or not any(files),

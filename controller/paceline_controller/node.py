@@ -17,9 +17,10 @@ from paceline.platform.telemetry import Metrics, register_budget, register_place
 from paceline.security.access import Access
 from paceline.security.listening import Listening
 from paceline.security.listening import listen as listening
-from paceline.security.login_tokens import Secrets
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial, open_node_tls, register_tls
+from paceline.security.oidc import open_identity_provider, register_oidc
+from paceline.security.tokens import Secrets, Tokens
 from paceline.server.byte_budget import ByteBudget
 from paceline.server.connections import Places
 from paceline.server.http_listener import Guard
@@ -79,7 +80,8 @@ class ControllerNode:
         self.random = random
         self.secrets: Secrets = lambda: (secret,)
         self._expected_cluster_id = expected_cluster_id
-        self.access = Access(clock, secrets=self.secrets)
+        self._provider = open_identity_provider(config, clock)
+        self.access = Access(clock, tokens=Tokens(self.secrets, self._provider))
         self.proofs = NodeProofs(secret, node_id=config.controller_id, random=random)
         self._tls = open_node_tls(config)
         self.dial = Dial(self._tls)
@@ -97,7 +99,7 @@ class ControllerNode:
         self.http = ControllerHttp(self, clock=clock)
         self._runner = web.AppRunner(self.http.app, access_log=None, shutdown_timeout=1.0)
         self._listening: Listening | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
         self._guard: Guard | None = None
         self._view_version = -1
         self._view: ClusterView | None = None
@@ -128,6 +130,8 @@ class ControllerNode:
         register_access(self._metrics.metrics, self.access)
         if self._tls is not None:
             register_tls(self._metrics.metrics, self._tls, clock)
+        if self._provider is not None:
+            register_oidc(self._metrics.metrics, self._provider)
         self._metrics.read_watched(self.supervisor.outages, self._beats, clock)
 
     def _make_announcer(self) -> ControllersAnnouncer:
@@ -214,7 +218,9 @@ class ControllerNode:
         self._guard = Guard(self._runner.server, self.budget, self.places, always=ALWAYS_ANSWERED)
         self._listening = await listening(self._guard, listen.host, listen.port, tls=self._tls)
         if self._tls is not None:
-            self._watching = spawn(self._tls.watch(), name="certificates")
+            self._watching.append(spawn(self._tls.watch(), name="certificates"))
+        if self._provider is not None:
+            self._watching.append(spawn(self._provider.watch(), name="identity-provider"))
         self.supervisor.start()
         await self.quorum.start()
         self._has_recovered = True
@@ -229,7 +235,7 @@ class ControllerNode:
         await self.supervisor.stop()
         await self.quorum.stop()
         self.hub.abort_all()
-        await cancel_and_wait(self._watching)
+        await cancel_and_wait(*self._watching)
         if self._listening is not None:
             self._listening.close()
         if self._guard is not None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable
 
 from paceline.platform.ports import Clock
 from paceline.security.access import Access
-from paceline.security.login_tokens import Secrets
+from paceline.security.tokens import Tokens
 from paceline.server.byte_budget import ByteBudget
 from paceline.types import GroupName
 from paceline.wire.cluster import ClusterView
@@ -60,16 +60,15 @@ class Service:
         told_unix_ms: Callable[[], int | None] = lambda: None,
         ask: Ask | None = None,
         hooks: Hooks | None = None,
-        secrets: Secrets = tuple,
+        tokens: Tokens | None = None,
     ) -> None:
         """`kept`: provisional offsets of this data folder (R36); `trust`: of the clock, and what it
-        is by the controllers (R29); `ask`: the controllers; `hooks`: the operator's code;
-        `secrets`: of the cluster."""
+        is by the controllers (R29); `ask`: the controllers; `hooks`: the operator's code."""
         self.hooks = hooks or Hooks()
         self.role, self.clock, self.settings = role, clock, settings
         self.counters, self.budget = Counters(), ByteBudget(settings.request_bytes_max)
         self.routes = Routes(group)
-        self.access = Access(clock, topic_name=self.routes.known_name, secrets=secrets)
+        self.access = Access(clock, topic_name=self.routes.known_name, tokens=tokens)
         self.creator = AutoCreator(self.routes, settings, ask, clock)
         work = self.work = LongWork(self.budget)
         fire = FireClock(clock, trust, told_unix_ms)

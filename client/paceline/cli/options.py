@@ -19,7 +19,7 @@ from paceline.errors import NotFoundError, PacelineError, PeerError, TopicNotFou
 if TYPE_CHECKING:
     from paceline.cli.profiles import Profile
     from paceline.net.cluster import Cluster
-    from paceline.net.connect import ClientTls, Credentials
+    from paceline.net.connect import ClientTls, Shown
     from paceline.wire.cluster import TopicView
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:7700"
@@ -67,7 +67,7 @@ class Connect:
 
     bootstrap: str
     timeout_ms: int
-    credentials: "Credentials | None" = None
+    credentials: "Shown | None" = None
     tls: "ClientTls | None" = None
 
 
@@ -121,7 +121,7 @@ def _default_bootstrap() -> str:
     return BOOTSTRAP_DEFAULT if profile is None else profile.bootstrap
 
 
-def _credentials(bootstrap: str) -> "Credentials | None":
+def _credentials(bootstrap: str) -> "Shown | None":
     """Those of the environment, or of the profile, which are for its own cluster and no other."""
     from paceline.net.connect import credentials_of
 

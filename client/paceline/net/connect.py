@@ -11,9 +11,13 @@ from paceline.platform.address import parse_address
 
 ACCESS_KEY_VARIABLE = "PACELINE_ACCESS_KEY"
 SECRET_KEY_VARIABLE = "PACELINE_SECRET_KEY"
+TOKEN_FILE_VARIABLE = "PACELINE_TOKEN_FILE"
 PLAINTEXT_VARIABLE = "PACELINE_ALLOW_PLAINTEXT"
 TLS_CA_VARIABLE = "PACELINE_TLS_CA"
 TLS_CERT_VARIABLE, TLS_KEY_VARIABLE = "PACELINE_TLS_CERT", "PACELINE_TLS_KEY"
+
+_TOKEN_LENGTH_MAX = 8_000
+"""A request's head has at most 8,190 bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +38,30 @@ class Credentials:
         if not is_encrypted and not self.allow_plaintext:
             check_loopback(address, f"the secret key of {self.access_key}")
         return f"Bearer {self.access_key}.{self.secret_key}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenFile:
+    """A token of an identity provider, in a file that somebody renews (as Kubernetes does for a
+    service account): it is read for each connection and request."""
+
+    path: str
+    allow_plaintext: bool = False
+    """As of `Credentials`."""
+
+    def authorization(self, address: str, *, is_encrypted: bool) -> str:
+        """As of `Credentials`. ConfigError also where the file cannot be read."""
+        if not is_encrypted and not self.allow_plaintext:
+            check_loopback(address, f"the token in {self.path}")
+        try:
+            with open(self.path, encoding="ascii") as file:
+                return f"Bearer {file.read(_TOKEN_LENGTH_MAX).strip()}"
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read the token in {self.path}: {error}") from error
+
+
+Shown: TypeAlias = Credentials | TokenFile
+"""What a client shows to say who it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +92,7 @@ class ConnectSettings:
 
     bootstrap: str | Sequence[str]
     """ "host:port,..." of controllers or brokers."""
-    credentials: Credentials | None = None
+    credentials: Shown | None = None
     """None: the user `anonymous`. `credentials_of(os.environ)` reads those of the environment."""
     tls: ClientTls | None = None
     """None: connections are not encrypted. `tls_of(os.environ)` reads it from the environment."""
@@ -78,11 +106,17 @@ def connect_settings(bootstrap: Bootstrap) -> ConnectSettings:
     return bootstrap if isinstance(bootstrap, ConnectSettings) else ConnectSettings(bootstrap)
 
 
-def credentials_of(environment: Mapping[str, str]) -> Credentials | None:
-    """What PACELINE_ACCESS_KEY, PACELINE_SECRET_KEY and PACELINE_ALLOW_PLAINTEXT say; None: there
-    are none. ConfigError for half of them."""
+def credentials_of(environment: Mapping[str, str]) -> Shown | None:
+    """What PACELINE_ACCESS_KEY and PACELINE_SECRET_KEY say, or PACELINE_TOKEN_FILE, and
+    PACELINE_ALLOW_PLAINTEXT; None: there are none. ConfigError for half of them, or for both."""
     access_key = environment.get(ACCESS_KEY_VARIABLE, "")
     secret_key = environment.get(SECRET_KEY_VARIABLE, "")
+    token_file = environment.get(TOKEN_FILE_VARIABLE, "")
+    allow_plaintext = environment.get(PLAINTEXT_VARIABLE) in ("1", "true")
+    if token_file:
+        if access_key or secret_key:
+            raise ConfigError(f"there are an access key and {TOKEN_FILE_VARIABLE}: set one of them")
+        return TokenFile(path=token_file, allow_plaintext=allow_plaintext)
     if not access_key and not secret_key:
         return None
     if not access_key or not secret_key:
@@ -91,7 +125,7 @@ def credentials_of(environment: Mapping[str, str]) -> Credentials | None:
     return Credentials(
         access_key=access_key,
         secret_key=secret_key,
-        allow_plaintext=environment.get(PLAINTEXT_VARIABLE) in ("1", "true"),
+        allow_plaintext=allow_plaintext,
     )
 
 

@@ -15,7 +15,7 @@ from paceline.errors import (
     PeerError,
     from_problem,
 )
-from paceline.net.connect import Credentials
+from paceline.net.connect import Shown
 
 BATCH_MEDIA_TYPE = "application/vnd.paceline.batch"
 
@@ -27,7 +27,7 @@ class HttpClient:
         self,
         *,
         source_host: str = "",
-        credentials: Credentials | None = None,
+        credentials: Shown | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """`source_host`: where connections start from; empty: the system chooses."""

@@ -23,7 +23,7 @@ from paceline.errors import (
     UnauthenticatedError,
     from_problem,
 )
-from paceline.net.connect import Credentials
+from paceline.net.connect import Shown
 from paceline.platform.address import parse_address
 from paceline.platform.ports import Buffer
 from paceline.wire.calls.request import AnswerT, Reply, Request, read_reply
@@ -470,7 +470,7 @@ async def connect_stream(
     *,
     timeout_ms: int,
     source_host: str = "",
-    credentials: Credentials | None = None,
+    credentials: Shown | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> StreamConnection:
     """Connect, upgrade, wait for HELLO.

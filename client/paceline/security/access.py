@@ -14,8 +14,8 @@ from paceline.errors import BadNameError, NotAuthorizedError, UnauthenticatedErr
 from paceline.platform.ports import Clock
 from paceline.platform.telemetry import strangers
 from paceline.security.decide import Rules, Verdict
-from paceline.security.login_tokens import Secrets, read_token
 from paceline.security.quotas import Quotas, UserQuota
+from paceline.security.tokens import Tokens
 from paceline.wire.calls.request import Request
 from paceline.wire.cluster import ClusterView
 from paceline.wire.rights import (
@@ -30,7 +30,7 @@ from paceline.wire.rights import (
     on_topic,
     topic_resource,
 )
-from paceline.wire.users import ANONYMOUS, LOGIN_PREFIX, Mode, Security, User, UserType
+from paceline.wire.users import ANONYMOUS, Mode, Security, User, UserType
 
 log = logging.getLogger("paceline.security")
 audit_log = logging.getLogger("paceline.audit")
@@ -68,7 +68,7 @@ class Principal(NamedTuple):
     is_node: bool = False
     """A node of this cluster, proven by the cluster's secret. It may do everything."""
     expires_unix_ms: int | None = None
-    """Of a login; that of an access key stands with the key."""
+    """Of a token; that of an access key stands with the key."""
     logins: int | None = None
     """Of a login: `User.logins` when it was made."""
 
@@ -81,12 +81,11 @@ class Access:
         clock: Clock,
         *,
         topic_name: Callable[[int], str] = str,
-        secrets: Secrets = tuple,
+        tokens: Tokens | None = None,
     ) -> None:
-        """`topic_name`: of a topic id that a request names; it raises TopicNotFoundError.
-        `secrets`: of the cluster, which logins are made with."""
+        """`topic_name`: of a topic id that a request names; it raises TopicNotFoundError."""
         self._clock = clock
-        self._secrets = secrets
+        self._tokens = tokens or Tokens()
         self._topic_name = topic_name
         self._security = Security()
         self._rules = Rules(self._security)
@@ -181,31 +180,25 @@ class Access:
     def _holder(self, authorization: str, source: str) -> Principal:
         if authorization[: len(_BEARER)].lower() != _BEARER:
             raise UnauthenticatedError("the Authorization header must be: Bearer KEY.SECRET")
-        access_key, _, secret = authorization[len(_BEARER) :].strip().partition(".")
-        if access_key.startswith(LOGIN_PREFIX):
-            return self._logged_in(access_key, secret, source)
+        shown = authorization[len(_BEARER) :].strip()
+        claim = self._tokens.read(shown, cluster_id=self._security.cluster_id)
+        if claim is not None:
+            principal = Principal(
+                claim.user,
+                source,
+                claim.name,
+                expires_unix_ms=claim.expires_unix_ms,
+                logins=claim.logins,
+            )
+            self.check_valid(principal)
+            return principal
+        access_key, _, secret = shown.partition(".")
         principal = Principal(self._owners.get(access_key, ""), source, access_key)
         user = self._security.users.get(principal.user)
         key = None if user is None else user.keys.get(access_key)
         if key is None or not key.is_secret(secret):
             # Whether there is such a key is not told to whoever does not hold it.
             raise UnauthenticatedError("this access key is unknown, or its secret key is another")
-        self.check_valid(principal)
-        return principal
-
-    def _logged_in(self, access_key: str, secret: str, source: str) -> Principal:
-        token = read_token(
-            access_key, secret, cluster_id=self._security.cluster_id, secrets=self._secrets
-        )
-        if token is None:
-            raise UnauthenticatedError("no node of this cluster has made this login; log in again")
-        principal = Principal(
-            token.user,
-            source,
-            token.name,
-            expires_unix_ms=token.expires_unix_ms,
-            logins=token.logins,
-        )
         self.check_valid(principal)
         return principal
 
@@ -221,7 +214,7 @@ class Access:
             raise UnauthenticatedError(f"user {name} is disabled")
         expires_unix_ms = principal.expires_unix_ms
         if expires_unix_ms is not None and self._clock.unix_ms() >= expires_unix_ms:
-            raise UnauthenticatedError(f"the login of {name} has expired; log in again")
+            raise UnauthenticatedError(f"the login or token of {name} has expired; log in again")
         if principal.logins not in (None, user.logins):
             raise UnauthenticatedError(f"all logins of {name} were ended; log in again")
         if expires_unix_ms is not None or not held:

@@ -20,7 +20,7 @@ from paceline.wire.rights import Action, ResourceType
 
 USER_PATTERN = r"(?!\.+$)[A-Za-z0-9_.@-]{1,64}"
 LOGIN_PREFIX = "login-"
-"""What is shown after a login begins so (`security.login_tokens`), and no access key may."""
+"""What is shown after a login begins so (`security.tokens`), and no access key may."""
 KEY_ID_PATTERN = rf"(?!{LOGIN_PREFIX})[A-Za-z0-9_-]{{4,64}}"
 SECRET_PATTERN = r"[A-Za-z0-9_-]{16,128}"
 """The length RocketMQ asks for is 6; ours are made at random."""

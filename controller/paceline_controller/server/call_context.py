@@ -6,9 +6,9 @@ from typing import Any, Protocol, TypeAlias
 from paceline.errors import NotLeaderError
 from paceline.platform.ports import Clock, Random
 from paceline.security.access import Access
-from paceline.security.login_tokens import Secrets
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial
+from paceline.security.tokens import Secrets
 from paceline.types import GroupName, ReplicaId
 from paceline.wire.calls.request import Request
 from paceline.wire.cluster import ClusterView

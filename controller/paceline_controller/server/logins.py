@@ -5,8 +5,8 @@ from typing import Any, TypeAlias
 
 from paceline.errors import LoginFailedError
 from paceline.security.login_backoff import LoginBackoff
-from paceline.security.login_tokens import ID_BYTES, LoginToken, Secrets, write_token
 from paceline.security.passwords import Passwords
+from paceline.security.tokens import ID_BYTES, LoginToken, Secrets, write_token
 from paceline.wire.calls.request import Request
 from paceline.wire.controller_calls.security import ChangePassword, Login
 from paceline.wire.once import Once

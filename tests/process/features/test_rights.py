@@ -5,11 +5,13 @@ import signal
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import orjson
 import pytest
+from tests.support.idp import a_token, an_idp
 from tests.support.process.harness import RunningCluster, eventually, running_cluster
 
 from paceline.admin.client import AdminClient
@@ -23,7 +25,7 @@ from paceline.errors import (
     UnauthenticatedError,
 )
 from paceline.message import Message, ReceivedMessage
-from paceline.net.connect import ConnectSettings
+from paceline.net.connect import ConnectSettings, Credentials, TokenFile
 from paceline.platform.runtime import SystemClock, spawn
 from paceline.producer.producer import Producer
 
@@ -139,7 +141,7 @@ async def test_what_is_taken_away_ends_within_a_second_also_on_open_streams(tmp_
             taken_ms = await refused(producer)
             await admin.policies.set_entry("shop", "Topic:orders", ["Pub", "Sub"])
             await eventually(lambda: sends(producer), what="the right is back")
-            assert shop.credentials is not None
+            assert isinstance(shop.credentials, Credentials)
             await admin.users.remove_key("shop", shop.credentials.access_key)
             with pytest.raises(UnauthenticatedError):
                 async with Producer(shop):
@@ -152,7 +154,7 @@ async def test_who_breaks_off_is_still_the_user_that_he_is(tmp_path: Path) -> No
     asked = orjson.dumps({"type": "Super"})
     with running_cluster(tmp_path, "--controllers", "3") as cluster:
         root, shop = await with_users(cluster)
-        assert shop.credentials is not None
+        assert isinstance(shop.credentials, Credentials)
         key = f"{shop.credentials.access_key}.{shop.credentials.secret_key}"
         request = (
             b"PUT /v1/users/shop HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -239,6 +241,40 @@ async def sends(producer: Producer) -> bool:
     return True
 
 
+async def test_a_token_of_an_identity_provider_counts_at_every_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with an_idp(tmp_path / "idp") as idp:
+        for process in ("CONTROLLER", "BROKER"):
+            monkeypatch.setenv(f"PACELINE_{process}_OIDC_ISSUER", idp.issuer)
+            monkeypatch.setenv(f"PACELINE_{process}_OIDC_AUDIENCE", "paceline")
+            monkeypatch.setenv(f"PACELINE_{process}_OIDC_CA", idp.authority)
+        with running_cluster(tmp_path) as cluster:
+            root, _ = await with_users(cluster)
+            async with AdminClient(root) as admin:
+                await admin.security.set("on")
+            token = tmp_path / "token"
+            now_s = SystemClock().unix_ms() // 1000
+            token.write_text(a_token(iss=idp.issuer, sub="shop", exp=now_s + 3_600))
+            shop = ConnectSettings(cluster.bootstrap, TokenFile(path=str(token)))
+
+            async def sends() -> bool:
+                """Once all nodes have fetched the provider's keys."""
+                with suppress(UnauthenticatedError):
+                    async with Producer(shop) as producer:
+                        await producer.send(Message("orders", b"one"))
+                        with pytest.raises((NotAuthorizedError, TopicNotFoundError)):
+                            await producer.send(Message("other", b"one"))
+                        return True
+                return False
+
+            await eventually(sends, what="a token is as good as a key")
+            token.write_text(a_token(iss=idp.issuer, sub="shop", exp=now_s - 3_600))
+            with pytest.raises(UnauthenticatedError):
+                async with Producer(shop):
+                    pass
+
+
 async def test_nodes_that_start_again_know_the_rights_before_they_serve(tmp_path: Path) -> None:
     with running_cluster(tmp_path) as cluster:
         root, shop = await with_users(cluster)
@@ -257,7 +293,11 @@ async def test_nodes_that_start_again_know_the_rights_before_they_serve(tmp_path
             await producer.send(Message("orders", b"two"))
             with pytest.raises((NotAuthorizedError, TopicNotFoundError)):
                 await producer.send(Message("other", b"two"))
-    secrets = [each.credentials.secret_key for each in (root, shop) if each.credentials]
+    secrets = [
+        each.credentials.secret_key
+        for each in (root, shop)
+        if isinstance(each.credentials, Credentials)
+    ]
     assert [path for path in files(tmp_path) if any(has(path, each) for each in secrets)] == []
 
 

@@ -13,8 +13,8 @@ from paceline.http_api.rights import _principal
 from paceline.platform.runtime import ManualClock, SystemRandom
 from paceline.security import access as access_module
 from paceline.security.access import NODE, Access, Asker, Principal
-from paceline.security.login_tokens import LoginToken, write_token
 from paceline.security.node_proof import NodeProofs
+from paceline.security.tokens import LoginToken, Tokens, write_token
 from paceline.wire.calls.offsets import Commit, CommitRow
 from paceline.wire.proof import DIGEST_HEADER, SOURCE_HEADER
 from paceline.wire.rights import PUB, SUB, Resource, ResourceType
@@ -107,7 +107,7 @@ def a_login(access: Access, user: str, *, expires_unix_ms: int, logins: int = 0)
 
 def test_a_login_ends_with_its_time_with_all_logins_and_with_its_user() -> None:
     clock = ManualClock()
-    access = Access(clock, secrets=lambda: (b"newer", b"secret"))
+    access = Access(clock, tokens=Tokens(lambda: (b"newer", b"secret")))
     security = a_security()
     access.apply(security)
     shown = a_login(access, "ana", expires_unix_ms=clock.unix_ms() + 10)
@@ -131,7 +131,7 @@ def test_a_login_ends_with_its_time_with_all_logins_and_with_its_user() -> None:
 
 
 def test_a_login_that_no_node_has_made_is_none() -> None:
-    access = Access(ManualClock(), secrets=lambda: (b"another",))
+    access = Access(ManualClock(), tokens=Tokens(lambda: (b"another",)))
     access.apply(a_security())
 
     with pytest.raises(UnauthenticatedError, match="no node of this cluster"):

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.security.login_tokens import LoginToken, read_token, write_token
+from paceline.security.tokens import LoginToken, read_token, write_token
 from paceline.wire.users import LOGIN_PREFIX
 
 SECRET = b"a secret of the cluster"
