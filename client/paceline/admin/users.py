@@ -72,10 +72,16 @@ class Users:
         await self._write(calls.DeleteUser, user=user)
 
     async def add_key(
-        self, user: str, *, name: str = "", expires_unix_ms: int | None = None
+        self,
+        user: str,
+        *,
+        name: str = "",
+        expires_unix_ms: int | None = None,
+        signs: bool = False,
     ) -> Credentials:
         """A new access key with its secret key, which nobody can tell again. `name`: what it is
-        for. UserNotFoundError, CommandRefusedError (TOO_MANY_KEYS)."""
+        for; `signs`: clients sign requests with it, so nodes keep it, encrypted.
+        UserNotFoundError, CommandRefusedError (TOO_MANY_KEYS)."""
         random = self._requests.cluster.random
         made = Credentials(
             access_key="pk" + random.token(_ACCESS_KEY_BYTES).hex(),
@@ -88,6 +94,7 @@ class Users:
             secret_key=made.secret_key,
             name=name,
             expires_unix_ms=expires_unix_ms,
+            signs=signs,
         )
         return made
 
@@ -237,6 +244,16 @@ class SecurityMode:
             secret_key=answer["secret_key"],
             allow_plaintext=allow_plaintext,
         )
+
+    async def seal_keys(self) -> Row:
+        """Encrypt all keys that sign anew, with the newest cluster secret: how many were `sealed`,
+        and which are `lost`."""
+        count = 0
+        while True:
+            answer = await self._requests.once(calls.SealKeys())
+            count += answer["sealed"]
+            if not answer["sealed"]:
+                return {"sealed": count, "lost": answer["lost"]}
 
     async def whoami(self) -> Row:
         """`user`, `access_key`, `type`, `mode`, `policy`."""

@@ -1,7 +1,7 @@
 """Pure: users, access keys and policies, as controllers replicate them and brokers know them.
 
-Immutable: a change makes a new `Security` with a higher version. A secret key is never here, only
-its digest: a random text of 256 bits cannot be searched for.
+Immutable: a change makes a new `Security` with a higher version. A secret key is never here in
+clear, only its digest: a random text of 256 bits cannot be searched for.
 """
 
 import hashlib
@@ -82,6 +82,9 @@ class AccessKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What it is for, in the words of whoever made it."""
     created_unix_ms: Number
     expires_unix_ms: Number | None = None
+    sealed: str = ""
+    """The secret key, encrypted (`security.sealed_keys`), if nodes must be able to read it: for
+    requests that are signed with it."""
 
     def is_secret(self, secret: str) -> bool:
         """Whether that is the secret key, in constant time."""
@@ -239,6 +242,7 @@ def user_json(name: str, user: User) -> dict[str, Any]:
             "name": key.name,
             "created_unix_ms": key.created_unix_ms,
             "expires_unix_ms": key.expires_unix_ms,
+            "signs": bool(key.sealed),
         }
         for key_id, key in sorted(user.keys.items())
     ]

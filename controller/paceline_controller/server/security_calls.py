@@ -7,6 +7,7 @@ import msgspec
 from paceline.errors import BadRequestError, UserNotFoundError
 from paceline.security.decide import Rules
 from paceline.security.passwords import Passwords
+from paceline.security.sealed_keys import is_current, open_key, seal_key
 from paceline.wire.controller_calls import security as calls
 from paceline.wire.once import Once
 from paceline.wire.rights import Resource
@@ -28,8 +29,12 @@ from paceline_controller.state.security_commands import (
     PutAccessKey,
     PutPolicy,
     PutUser,
+    SealAccessKeys,
     SetSecurityMode,
 )
+
+SEALED_MAX = 500
+"""By one command."""
 
 
 class SecurityCalls:
@@ -50,6 +55,7 @@ class SecurityCalls:
             calls.PutPassword: self._put_password,
             calls.EndLogins: self._end_logins,
             calls.PutAccessKey: self._put_key,
+            calls.SealKeys: self._seal_keys,
             calls.DeleteAccessKey: self._delete_key,
             calls.ListPolicies: self._list_policies,
             calls.GetPolicy: self._get_policy,
@@ -117,9 +123,40 @@ class SecurityCalls:
             name=call.name,
             created_unix_ms=now_unix_ms,
             expires_unix_ms=call.expires_unix_ms,
+            sealed=self._sealed(call.access_key, call.secret_key) if call.signs else "",
         )
         command = PutAccessKey(user=call.user, access_key=call.access_key, key=key)
         return await self._write(command, once)
+
+    def _sealed(self, access_key: str, secret_key: str) -> str:
+        node = self._context.node
+        return seal_key(
+            secret_key,
+            access_key=access_key,
+            cluster_id=node.machine.cluster_id,
+            secrets=node.secrets(),
+            random=node.random,
+        )
+
+    async def _seal_keys(self, call: calls.SealKeys, once: Once | None) -> dict[str, Any]:
+        await self._context.read_barrier()
+        node = self._context.node
+        secrets, cluster_id = node.secrets(), node.machine.cluster_id
+        sealed: dict[str, tuple[str, str]] = {}
+        lost = []
+        keys = [each for user in self._security.users.values() for each in user.keys.items()]
+        for access_key, key in keys:
+            if not key.sealed or is_current(key.sealed, secrets) or len(sealed) >= SEALED_MAX:
+                continue
+            found = open_key(
+                key.sealed, access_key=access_key, cluster_id=cluster_id, secrets=secrets
+            )
+            if found is None:
+                lost.append(access_key)
+            else:
+                sealed[access_key] = (key.sealed, self._sealed(access_key, found))
+        answer = await self._write(SealAccessKeys(sealed=sealed), once)
+        return {**answer, "sealed": len(sealed), "lost": lost}
 
     async def _delete_key(self, call: calls.DeleteAccessKey, once: Once | None) -> dict[str, Any]:
         command = DeleteAccessKey(user=call.user, access_key=call.access_key)

@@ -57,6 +57,7 @@ from paceline_controller.state.security_commands import (
     PutAccessKey,
     PutPolicy,
     PutUser,
+    SealAccessKeys,
     SetSecurityMode,
 )
 from paceline_controller.state.topic_commands import (
@@ -226,6 +227,7 @@ AnyCommand: TypeAlias = (
     | PutUser
     | DeleteUser
     | PutAccessKey
+    | SealAccessKeys
     | DeleteAccessKey
     | PutPolicy
     | SetSecurityMode

@@ -14,6 +14,7 @@ from paceline.wire.users import (
     ANONYMOUS,
     KEYS_MAX,
     USERS_MAX,
+    AccessKey,
     Mode,
     Policy,
     Security,
@@ -28,6 +29,7 @@ from paceline_controller.state.security_commands import (
     PutAccessKey,
     PutPolicy,
     PutUser,
+    SealAccessKeys,
     SetSecurityMode,
 )
 
@@ -35,7 +37,13 @@ SECURITY_BYTES_MAX = 3 * 1024 * 1024
 """Below the limit of a session's message: brokers could not be told of more."""
 
 AnySecurityCommand = (
-    PutUser | DeleteUser | PutAccessKey | DeleteAccessKey | PutPolicy | SetSecurityMode
+    PutUser
+    | DeleteUser
+    | PutAccessKey
+    | SealAccessKeys
+    | DeleteAccessKey
+    | PutPolicy
+    | SetSecurityMode
 )
 
 
@@ -48,6 +56,8 @@ def apply(state: State, command: AnySecurityCommand, outcome: Outcome) -> None:
             after = _delete_user(before, command)
         case PutAccessKey():
             after = _put_key(before, command)
+        case SealAccessKeys():
+            after = _seal_keys(before, command)
         case DeleteAccessKey():
             after = _delete_key(before, command)
         case PutPolicy():
@@ -122,6 +132,20 @@ def _put_key(security: Security, command: PutAccessKey) -> Security:
         raise RefusedError("TOO_MANY_KEYS", f"there are {ALL_KEYS_MAX} access keys")
     keys = {**user.keys, command.access_key: command.key}
     return security.with_user(command.user, msgspec.structs.replace(user, keys=keys))
+
+
+def _seal_keys(security: Security, command: SealAccessKeys) -> Security:
+    def sealed(name: str, key: AccessKey) -> AccessKey:
+        before, after = command.sealed.get(name, ("", ""))
+        return msgspec.structs.replace(key, sealed=after) if before == key.sealed else key
+
+    users = {
+        name: msgspec.structs.replace(
+            user, keys={each: sealed(each, key) for each, key in user.keys.items()}
+        )
+        for name, user in security.users.items()
+    }
+    return security if users == security.users else security.changed(users=users)
 
 
 def _delete_key(security: Security, command: DeleteAccessKey) -> Security:

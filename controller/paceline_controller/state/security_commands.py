@@ -45,6 +45,13 @@ class PutAccessKey(SecurityCommand, frozen=True, kw_only=True):
     key: AccessKey
 
 
+class SealAccessKeys(SecurityCommand, frozen=True, kw_only=True):
+    """Put what is sealed in place of what was, if it is still as it was read."""
+
+    sealed: dict[KeyId, tuple[str, str]]
+    """Access key -> before and after."""
+
+
 class DeleteAccessKey(SecurityCommand, frozen=True, kw_only=True):
     """Revoke it."""
 

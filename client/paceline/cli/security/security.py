@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.exceptions import Exit
 
 from paceline.cli.asking import ask, ask_as_stranger, ask_secret
 from paceline.cli.options import Connect, cluster_options, defaults
@@ -71,6 +72,25 @@ def disable(connect: Connect, as_json: bool) -> None:
     """Let everybody do everything again. Users and policies stay."""
     ask(connect, lambda admin: admin.security.set("off"))
     _done(as_json, as_json, "off")
+
+
+@command.command("seal-keys")
+@cluster_options
+def seal_keys(connect: Connect, as_json: bool) -> None:
+    """Encrypt all keys that sign anew, with the newest cluster secret.
+
+    It is a step of rotating that secret: afterwards no key needs the old one. Exits with 1 if there
+    are keys that no secret opens any more.
+    """
+    found = ask(connect, lambda admin: admin.security.seal_keys())
+    if as_json:
+        echo_json(found)
+    else:
+        click.echo(f"{found['sealed']} keys encrypted anew")
+        for access_key in found["lost"]:
+            click.echo(f"no cluster secret opens {access_key}: make another one", err=True)
+    if found["lost"]:
+        raise Exit(1)
 
 
 def _done(tells_json: bool, as_json: bool, mode: str) -> None:

@@ -140,15 +140,24 @@ def delete(name: str, connect: Connect, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--for", "purpose", default="", metavar="TEXT", help="What the key is for.")
 @click.option("--days", type=click.IntRange(1, 36_500), help="It expires after so many days.")
+@click.option(
+    "--signs",
+    is_flag=True,
+    help="For clients that sign requests with it: nodes keep the secret key, encrypted.",
+)
 @cluster_options
-def add_key(name: str, purpose: str, days: int | None, connect: Connect, as_json: bool) -> None:
-    """Give the user NAME an access key. The secret key is shown once and kept nowhere."""
+def add_key(
+    name: str, purpose: str, days: int | None, signs: bool, connect: Connect, as_json: bool
+) -> None:
+    """Give the user NAME an access key. The secret key is shown once."""
     from paceline.platform.runtime import SystemClock
 
     expires_unix_ms = None if days is None else SystemClock().unix_ms() + days * DAY_MS
     made = ask(
         connect,
-        lambda admin: admin.users.add_key(name, name=purpose, expires_unix_ms=expires_unix_ms),
+        lambda admin: admin.users.add_key(
+            name, name=purpose, expires_unix_ms=expires_unix_ms, signs=signs
+        ),
     )
     show_key(made, as_json=as_json, user=name)
 

@@ -67,6 +67,7 @@ class KeyOfUser(Answer, kw_only=True):
     name: str
     created_unix_ms: int
     expires_unix_ms: int | None
+    signs: bool = False
 
 
 class UserOf(Answer, kw_only=True):
@@ -124,8 +125,8 @@ class DeleteUser(Request[WrittenSecurity], kw_only=True):
 
 
 class PutAccessKey(Request[WrittenSecurity], kw_only=True):
-    """Give a user an access key. Whoever asks has made both parts at random; the secret key is kept
-    nowhere, only its digest. KEY_EXISTS, TOO_MANY_KEYS."""
+    """Give a user an access key. Whoever asks has made both parts at random; of the secret key its
+    digest is kept, and if it `signs` the key itself, encrypted. KEY_EXISTS, TOO_MANY_KEYS."""
 
     routes = (Route("PUT", "/v1/users/{user}/keys/{access_key}"),)
     needs = CHANGE_CLUSTER
@@ -134,6 +135,25 @@ class PutAccessKey(Request[WrittenSecurity], kw_only=True):
     secret_key: SecretKey
     name: Annotated[str, Meta(max_length=64)] = ""
     expires_unix_ms: Number | None = None
+    signs: bool = False
+    """For clients that sign requests with it, in place of showing it."""
+
+
+class SealedAnew(WrittenSecurity, kw_only=True):
+    """What became of keys that sign."""
+
+    sealed: int
+    """So many were encrypted anew; where it is not 0, there may be more: ask again."""
+    lost: list[str]
+    """Access keys that no cluster secret opens any more: make others."""
+
+
+class SealKeys(Request[SealedAnew]):
+    """Encrypt all secret keys that are kept anew, with the first of the cluster secrets: afterwards
+    the others are not needed any more."""
+
+    routes = (Route("POST", "/v1/security/seal"),)
+    needs = CHANGE_CLUSTER
 
 
 class DeleteAccessKey(Request[WrittenSecurity], kw_only=True):

@@ -8,12 +8,13 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.support.controller.harness import Controllers, controllers
+from tests.support.controller.harness import SECRET, Controllers, controllers
 from tests.support.controller.sessions import a_cluster
 from tests.support.requests import ask_least
 from tests.support.rights import SECRETS, a_security, bearer, entry
 
 from paceline.security import login_backoff
+from paceline.security.sealed_keys import open_key
 from paceline.wire.calls.request import Request
 from paceline.wire.controller_calls.security import ChangePassword, Login
 from paceline.wire.controller_calls.table import CALLS
@@ -255,6 +256,45 @@ async def test_brokers_are_told_no_hash_of_a_password() -> None:
     assert kept.startswith("$argon2id$")
     assert "argon2" not in told
     assert '"logins":1' in told
+
+
+async def test_keys_that_sign_are_kept_encrypted_and_sealed_anew_when_the_secret_changes() -> None:
+    async with secured() as cluster:
+        node, root = cluster.leader, bearer("root")
+        for name, signs in (("key-eve", True), ("key-bob-2", False)):
+            document = {"secret_key": SECRETS["ana"], "signs": signs}
+            path = f"/v1/users/bob/keys/{name}"
+            assert (await cluster.ask("PUT", path, document, headers=root))[0] == 200
+        listed = (await cluster.ask("GET", "/v1/users/bob", headers=root))[1]["keys"]
+        assert {row["access_key"]: row["signs"] for row in listed} == {
+            "key-bob": False,
+            "key-bob-2": False,
+            "key-eve": True,
+        }
+
+        def opened() -> str | None:
+            sealed = node.machine.security.users["bob"].keys["key-eve"].sealed
+            cluster_id = node.machine.cluster_id
+            return open_key(
+                sealed, access_key="key-eve", cluster_id=cluster_id, secrets=node.secrets()
+            )
+
+        assert opened() == SECRETS["ana"]
+        assert SECRETS["ana"] not in str(node.machine.snapshot())
+
+        async def seal() -> tuple[int, list[str]]:
+            answer = (await cluster.ask("POST", "/v1/security/seal", headers=root))[1]
+            return answer["sealed"], answer["lost"]
+
+        assert await seal() == (0, [])
+        new = b"the new secret of the cluster"
+        node.secrets = lambda: (new, SECRET)
+        assert await seal() == (1, [])
+        assert await seal() == (0, [])
+        node.secrets = lambda: (new,)
+        assert opened() == SECRETS["ana"]
+        node.secrets = lambda: (b"yet another secret of the cluster",)
+        assert await seal() == (0, ["key-eve"])
 
 
 async def test_changes_are_told_with_who_asked_and_what_came_of_it(
