@@ -18,6 +18,7 @@ from crc32c import crc32c
 from paceline.consumer.pull import LAST, PullConsumer
 from paceline.errors import (
     BadRequestError,
+    NotAuthorizedError,
     NotMasterError,
     OffsetOutOfRangeError,
     PacelineError,
@@ -113,6 +114,8 @@ class Requester:
         self._consumer: PullConsumer | None = None
         self._opening = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self._trouble: PacelineError | None = None
+        """Why replies cannot be read now."""
 
     async def request(self, message: Message, *, timeout_ms: int) -> ReceivedMessage:
         """See `Producer.request`."""
@@ -136,8 +139,8 @@ class Requester:
             if address is None:
                 raise self._no_address(timeout_ms) from None
             raise RequestTimeoutError(
-                f"no reply to a request in topic {message.topic} within {timeout_ms} ms: nobody"
-                " consumes it, or whoever does was too slow; it may have been acted upon"
+                f"no reply to a request in topic {message.topic} within {timeout_ms} ms:"
+                f" {self._why_no_reply()}; it may have been acted upon"
             ) from None
         finally:
             del self._waiting[correlation_id]
@@ -161,8 +164,16 @@ class Requester:
                 if address is not None:
                     return address
 
-    def _no_address(self, timeout_ms: int) -> NotMasterError:
+    def _no_address(self, timeout_ms: int) -> NotMasterError | NotAuthorizedError:
         """Why a request was not even sent."""
+        view = self._cluster.view
+        if view is not None and view.groups and _REPLY not in view.topics:
+            return NotAuthorizedError(
+                f"not sent: nothing that this user may read is called {REPLY_TOPIC}, where replies"
+                " go; a super user can allow it by its full name (paceline acl set USER"
+                f" --resource Topic:{REPLY_TOPIC} --actions Sub)",
+                resource=f"Topic:{REPLY_TOPIC}",
+            )
         if self._cluster.view is None:
             last = self._cluster.watch.last_error
             why = "no node of the cluster answered" + ("" if last is None else f": {last.message}")
@@ -175,6 +186,11 @@ class Requester:
     def _takes(self, group: GroupName) -> bool:
         view = self._cluster.view
         return view is not None and _takes_replies(view, group)
+
+    def _why_no_reply(self) -> str:
+        if self._trouble is not None:
+            return f"replies cannot be read: {self._trouble.message}"
+        return "nobody consumes it, or whoever does was too slow"
 
     async def _open(self) -> ReplyAddress | None:
         """Read one more queue, of a group that takes replies and is not read yet."""
@@ -201,9 +217,11 @@ class Requester:
         while True:
             try:
                 replies = await consumer.poll(timeout_ms=_POLL_MS)
+                self._trouble = None
             except TopicNotFoundError:
                 raise  # the system's topic is never deleted: a bug
             except PacelineError as error:  # retention has overtaken us, or damaged bytes
+                self._trouble = error
                 log.warning("replies_interrupted", extra={"error": error.message})
                 if isinstance(error, OffsetOutOfRangeError) and "goes_on_at" not in error.details:
                     await _go_on_at_end(consumer, error)

@@ -5,6 +5,9 @@ default policy only if none of the custom one is. The most special candidate dec
 of resource comes before one for any, a name before a prefix, a longer prefix before a shorter one;
 of two that are equal a denial comes first. Where nothing matches, the answer is no.
 
+Some resources of the cluster's own hold messages of many topics (`SHARED_RESOURCES`). An allowance
+for a prefix or for all names does not reach them, which is not so in RocketMQ; a denial does.
+
 So an allowance for one topic counts more than a denial for a prefix of its name, which surprises
 people: `overridden_denials` finds such entries.
 """
@@ -13,7 +16,7 @@ import ipaddress
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from paceline.wire.rights import Action, Resource, ResourceType
+from paceline.wire.rights import SHARED_RESOURCES, Action, Resource, ResourceType
 from paceline.wire.users import (
     ANONYMOUS,
     Decision,
@@ -57,6 +60,11 @@ class _Rule(NamedTuple):
             return False
         return not self.networks or _is_within(source, self.networks)
 
+    def reaches(self, resource: Resource) -> bool:
+        """Whether it counts for a resource that it matches."""
+        is_named = not self.resource.is_prefix or self.entry.decision is Decision.DENY
+        return is_named or resource not in SHARED_RESOURCES
+
     @property
     def rank(self) -> tuple[bool, bool, int, bool]:
         """The least decides."""
@@ -87,15 +95,19 @@ class Rules:
             return Verdict(False, f"user {user} is disabled")
         if found is not None and found.type is UserType.SUPER:
             return Verdict(True, f"{user} is a super user")
+        why = f"no policy of {user} matches"
         for name, rules in zip(("custom", "default"), self._rules_of(user), strict=True):
-            matching = [rule for rule in rules if rule.matches(resource, actions, source)]
+            candidates = [rule for rule in rules if rule.matches(resource, actions, source)]
+            matching = [rule for rule in candidates if rule.reaches(resource)]
+            if candidates:
+                why = f"a policy of {user} must name it, for it holds messages of many topics"
             if matching:
                 entry = min(matching, key=_rank).entry
                 is_allowed = entry.decision is Decision.ALLOW
                 verb = "allows" if is_allowed else "denies"
                 why = f"the {name} policy of {user} {verb} it: {entry_text(entry)}"
                 return Verdict(is_allowed, why, entry)
-        return Verdict(False, f"no policy of {user} matches")
+        return Verdict(False, why)
 
     def _rules_of(self, user: str) -> tuple[list[_Rule], list[_Rule]]:
         ready = self._ready.get(user)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
-from paceline.wire.names import DLQ_PREFIX, RETRY_PREFIX
+from paceline.wire.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
 
 
 class ResourceType(StrEnum):
@@ -96,6 +96,10 @@ def topic_resource(name: str) -> Resource:
         if name.startswith(prefix):
             return Resource(ResourceType.GROUP, name.removeprefix(prefix))
     return Resource(ResourceType.TOPIC, name)
+
+
+SHARED_RESOURCES = frozenset(map(topic_resource, SYSTEM_TOPICS))
+"""Each holds messages of many topics, so a right on it is given by its full name only."""
 
 
 def named(value: object) -> Iterator[str | int]:

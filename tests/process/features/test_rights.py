@@ -21,6 +21,7 @@ from paceline.consumer.push import PushConsumer, PushSettings
 from paceline.errors import (
     NotAuthorizedError,
     OutcomeUnknownError,
+    RequestTimeoutError,
     TopicNotFoundError,
     UnauthenticatedError,
 )
@@ -202,6 +203,35 @@ async def test_a_reader_whose_right_is_taken_is_told_by_its_polls_and_goes_on(
                 await producer.send(Message("orders", b"after"))
                 for consumer in (pull, lite):
                     await eventually(partial(goes_on, consumer), what="it reads again")
+
+
+async def test_replies_are_for_who_may_read_the_reply_topic_by_its_name(tmp_path: Path) -> None:
+    reply_topic = "Topic:paceline_REPLY_TOPIC"
+    with running_cluster(tmp_path) as cluster:
+        root, shop = await with_users(cluster)
+        async with AdminClient(root) as admin, Producer(shop) as producer, Producer(root) as other:
+            await admin.policies.set_entry("shop", "Topic:*", ["Pub", "Sub"])
+            await admin.security.set("on")
+
+            async def answer(request: ReceivedMessage) -> None:
+                await other.reply(request, b"yes")
+
+            async with PushConsumer(
+                root,
+                group="answering",
+                topics=["orders"],
+                listener=answer,
+                settings=PushSettings(start="first"),
+            ):
+                with pytest.raises(NotAuthorizedError, match=f"--resource {reply_topic}"):
+                    await producer.request(Message("orders", b"?"), timeout_ms=2_000)
+                await admin.policies.set_entry("shop", reply_topic, ["Pub"])
+                with pytest.raises(RequestTimeoutError, match=f"may not Sub on {reply_topic}"):
+                    await producer.request(Message("orders", b"?"), timeout_ms=2_000)
+                await admin.policies.set_entry("shop", reply_topic, ["Sub"])
+                reply = await producer.request(Message("orders", b"?"), timeout_ms=FAILOVER_MS)
+
+    assert reply.body == b"yes"
 
 
 async def next_body(consumer: PullConsumer | LitePullConsumer) -> bytes:

@@ -15,7 +15,12 @@ from paceline.security.decide import Rules, overridden_denials
 from paceline.wire.rights import DELETE, GET, PUB, SUB, Action, Resource, ResourceType
 from paceline.wire.users import ANONYMOUS, Decision, Policy, PolicyEntry, Security, parse_resource
 
-NAMES = ["a", "ab", "abc", "b", "ab.c"]
+SHARED = {
+    "Topic:TRANS_CHECK_MAX_TIME_TOPIC",
+    "Topic:paceline_REPLY_TOPIC",
+    "Group:paceline.delay",
+}
+NAMES = ["a", "ab", "abc", "b", "ab.c", *(name.partition(":")[2] for name in sorted(SHARED))]
 SOURCES = ["10.0.0.1", "10.0.1.1", "192.168.0.7", "::1", ""]
 NETWORKS = ["10.0.0.0/24", "10.0.0.1", "::1", "0.0.0.0/0"]
 
@@ -24,7 +29,7 @@ resources = st.one_of(
     st.builds(
         lambda kind, name, star: f"{kind}:{name}{star}",
         st.sampled_from(["Topic", "Group", "Cluster"]),
-        st.sampled_from(["", *NAMES]),
+        st.sampled_from(["", "pace", *NAMES]),
         st.sampled_from(["", "*"]),
     ),
 )
@@ -48,7 +53,8 @@ asked = st.builds(
 
 
 def oracle(policy: Policy, resource: Resource, actions: Sequence[Action], source: str) -> bool:
-    """The rule of RocketMQ 5.5, one step after the other, without any of our code but the texts."""
+    """The rule of RocketMQ 5.5, one step after the other, without any of our code but the texts;
+    and that what holds messages of many topics is reached by its name only."""
     for group in (policy.custom, policy.default):
         matching = []
         for one in group:
@@ -70,6 +76,8 @@ def oracle(policy: Policy, resource: Resource, actions: Sequence[Action], source
             if "All" not in one.actions and not set(one.actions) & set(actions):
                 continue
             if one.sources and not any(is_in(source, each) for each in one.sources):
+                continue
+            if str(resource) in SHARED and pattern != "LITERAL" and one.decision == "Allow":
                 continue
             order = {"LITERAL": 0, "PREFIXED": 1, "ANY": 2}[pattern]
             length = len(name) if pattern == "PREFIXED" else 0
@@ -149,6 +157,36 @@ def test_an_engine_that_ignores_sources_is_caught(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(decide, "_is_within", lambda source, networks: True)
 
     assert differences(SCENES[4][0], Resource(ResourceType.TOPIC, "a"), (PUB,), "10.0.0.1")
+
+
+@pytest.mark.parametrize("resource", sorted(SHARED))
+def test_what_holds_messages_of_many_topics_is_reached_by_its_name_only(resource: str) -> None:
+    kind, _, name = resource.partition(":")
+    wide = [entry(text, Action.ALL) for text in ("*", f"{kind}:*", f"{kind}:{name}*")]
+
+    def may(*entries: PolicyEntry) -> decide.Verdict:
+        asked = Resource(ResourceType(kind), name)
+        rules = Rules(of_ana(Policy(custom=entries)))
+        return rules.decide("ana", asked, (SUB,), source="")
+
+    assert not may(*wide).is_allowed
+    assert may(*wide).why == "a policy of ana must name it, for it holds messages of many topics"
+    assert may(*wide, entry(resource, SUB)).is_allowed
+    assert not may(entry(f"{kind}:*", SUB, deny=True)).is_allowed
+    denied = Policy(custom=(entry("*", SUB, deny=True),), default=(entry(resource, SUB),))
+    asked = Resource(ResourceType(kind), name)
+    assert not Rules(of_ana(denied)).decide("ana", asked, (SUB,), source="").is_allowed
+    assert Rules(a_security()).decide("root", asked, (SUB,), source="").is_allowed
+
+
+def test_an_engine_that_lets_a_prefix_reach_shared_topics_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(decide._Rule, "reaches", lambda rule, resource: True)
+
+    policy = Policy(custom=(entry("Topic:*", SUB),))
+    reply = Resource(ResourceType.TOPIC, "paceline_REPLY_TOPIC")
+    assert differences(policy, reply, (SUB,), "10.0.0.1")
 
 
 def decided(user: str, resource: str, *actions: Action, source: str = "") -> decide.Verdict:
