@@ -23,14 +23,14 @@ from paceline.wire import session as wire
 from paceline.wire.calls.request import Request, read_request
 from paceline.wire.controller_calls.base import Read
 from paceline.wire.controller_calls.broker_groups import GetHeard
-from paceline.wire.controller_calls.quorum import GetStatus
+from paceline.wire.controller_calls.quorum import GetStatus, OpenSession
 from paceline.wire.controller_calls.table import CALLS
 from paceline_controller.server.call_context import CallContext, Handlers, Node
 from paceline_controller.server.consumer_group_calls import ConsumerGroupCalls
 from paceline_controller.server.group_calls import GroupCalls
 from paceline_controller.server.http_answers import JSON_BYTES_MAX, json_answer, json_body
 from paceline_controller.server.http_errors import problem_middleware, query_flag, query_integer
-from paceline_controller.server.http_once import once_of
+from paceline_controller.server.http_once import SessionsOfUsers, once_of
 from paceline_controller.server.logins import Logins
 from paceline_controller.server.openapi import OTHERS, controller_openapi
 from paceline_controller.server.quorum_calls import QuorumCalls
@@ -63,6 +63,7 @@ class ControllerHttp:
             **SecurityCalls(context, self._logins.passwords).handlers(),
         }
         self._views = VisibleViews(node)
+        self._sessions = SessionsOfUsers(node.machine)
         self.app = web.Application(
             middlewares=[
                 problem_middleware,
@@ -110,6 +111,9 @@ class ControllerHttp:
             if type_ in self._logins.handlers:
                 source = asker.principal.source
                 answer = await self._logins.handlers[type_](call, once, source)
+            elif isinstance(call, OpenSession) and once is not None:
+                with self._sessions.opening(asker, once.session):
+                    answer = await self._handlers[type_](call, once)
             else:
                 answer = await self._handlers[type_](call, once)
             outcome = "OK"

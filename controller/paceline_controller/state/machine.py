@@ -135,6 +135,10 @@ class Machine:
     def sessions_count(self) -> int:
         return len(self._state.sessions)
 
+    def has_session(self, session: str) -> bool:
+        """Whether it is open."""
+        return session in self._state.sessions
+
     @property
     def presented(self) -> Mapping[str, PresentStore]:
         """Stores that wait for an operator, by store id; for reading only."""

@@ -1,13 +1,20 @@
 """The same command over HTTP, asked twice of any controllers: one effect, one result (R38)."""
 
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from tests.support.controller.builders import users_topics
 from tests.support.controller.harness import Controllers, controllers, eventually
 from tests.support.controller.sessions import a_cluster
+from tests.support.rights import a_security, bearer, entry
 
+from paceline.errors import OverloadedError
+from paceline.security.access import Asker, Principal
 from paceline.wire.names import SYSTEM_TOPICS
+from paceline.wire.rights import SUB
+from paceline_controller.server import http_once
+from paceline_controller.server.http_once import SessionsOfUsers
 from paceline_controller.state.machine import SESSIONS_MAX
 
 OPEN = ("POST", "/v1/sessions", None)
@@ -142,3 +149,45 @@ async def test_clients_leave_sessions_to_the_brokers(monkeypatch: pytest.MonkeyP
         status, problem = await ask(cluster, OPEN, 0)
 
         assert (status, problem["code"]) == (429, "OVERLOADED")
+
+
+async def test_one_user_cannot_take_the_sessions_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_once, "SESSIONS_OF_USER_MAX", 3)
+
+    async with controllers() as cluster:
+        cluster.leader.machine._state.security = a_security(anonymous=(entry("Topic:a", SUB),))
+        cluster.leader.access.apply(cluster.leader.machine.security)
+
+        async def opened(who: str | None, name: str) -> int:
+            headers = {**(bearer(who) if who else {}), "Paceline-Session": name}
+            headers["Paceline-Sequence"] = "0"
+            return (await cluster.ask("POST", "/v1/sessions", {}, headers=headers))[0]
+
+        assert [await opened("ana", f"a{number}") for number in range(4)] == [201, 201, 201, 429]
+        assert await opened("ana", "a0") == 201, "the same again"
+        assert [await opened(None, f"s{number}") for number in range(4)] == [201, 201, 201, 429]
+        assert [await opened("root", f"r{number}") for number in range(4)] == [201] * 4
+        assert await opened("bob", "b0") == 201
+        del cluster.leader.machine._state.sessions["a1"]  # it has expired
+        assert [await opened("ana", "a4"), await opened("ana", "a5")] == [201, 429]
+        monkeypatch.setattr(http_once, "SESSIONS_OF_NORMAL_USERS_MAX", 5)
+        assert [await opened("bob", "b1"), await opened("root", "r5")] == [429, 201]
+
+
+async def test_sessions_that_are_being_opened_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_once, "SESSIONS_OF_USER_MAX", 3)
+    monkeypatch.setattr(http_once, "OWNERS_MAX", 1)
+    async with controllers() as cluster:
+        access = cluster.leader.access
+        access.apply(a_security())
+        sessions = SessionsOfUsers(cluster.leader.machine)
+        asker, other = (Asker(access, Principal(name, "10.0.0.1")) for name in ("ana", "bob"))
+
+        with ExitStack() as opening:
+            for number in range(3):
+                opening.enter_context(sessions.opening(asker, f"s{number}"))
+            with pytest.raises(OverloadedError, match="ana has 3 sessions"):
+                opening.enter_context(sessions.opening(asker, "s3"))
+            opening.enter_context(sessions.opening(other, "t"))
+        with sessions.opening(other, "u"):
+            assert list(sessions._opened) == ["bob"], "of ana nothing is left"
