@@ -289,7 +289,8 @@ class NoMasterError(PacelineError):
 
 
 class NotYetAvailableError(PacelineError):
-    """A new master whose epoch start is not confirmed, or a restarted replica (R3)."""
+    """A new master whose epoch start is not confirmed, or a restarted replica (R3); a controller
+    that has started and heard of no leader yet, so that it cannot know users and rights."""
 
     code, retry, status = "NOT_YET_AVAILABLE", Retry.SAME_NODE, HTTPStatus.SERVICE_UNAVAILABLE
     is_definite = True

@@ -81,7 +81,9 @@ class ControllerNode:
         self.secrets: Secrets = lambda: (secret,)
         self._expected_cluster_id = expected_cluster_id
         self._provider = open_identity_provider(config, clock)
-        self.access = Access(clock, tokens=Tokens(self.secrets, self._provider))
+        self._has_caught_up = False
+        tokens = Tokens(self.secrets, self._provider)
+        self.access = Access(clock, tokens=tokens, is_current=self._is_current)
         self.proofs = NodeProofs(secret, node_id=config.controller_id, random=random)
         self._tls = open_node_tls(config)
         self.dial = Dial(self._tls)
@@ -349,6 +351,12 @@ class ControllerNode:
             Leadership(is_leader=self.supervisor.is_leading, leader_address=self.leader_address())
         )
         self._announcer.look()
+
+    def _is_current(self) -> bool:
+        """Whether what is applied is not older than what this node once knew: its disk may lack the
+        newest, its journal may be lost. Once it is, it stays so."""
+        self._has_caught_up = self._has_caught_up or self.quorum.status().has_caught_up
+        return self._has_caught_up
 
     def security_text(self) -> str:
         """Users and rights as a message of a session; empty: nobody has ever set anything."""

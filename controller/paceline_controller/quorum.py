@@ -59,6 +59,9 @@ class QuorumStatus:
     """The shortest silence after which a leader is missed now; it follows `heartbeat_gap_ms`."""
     waiting_count: int = 0
     """Proposals of this node that are not applied yet."""
+    has_caught_up: bool = False
+    """It has applied all that a leader had committed when this node first heard of one since its
+    start. Before that, what it recovered from its disk may be far behind what it once knew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,6 +109,7 @@ class MemoryQuorum:
             commit_index=len(self._log.entries),
             applied_index=self._applied,
             log_length=len(self._log.entries),
+            has_caught_up=self.is_running,
         )
 
     async def transfer(self, to: ControllerId | None, *, timeout_ms: int) -> ControllerId:

@@ -10,7 +10,12 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from paceline.errors import BadNameError, NotAuthorizedError, UnauthenticatedError
+from paceline.errors import (
+    BadNameError,
+    NotAuthorizedError,
+    NotYetAvailableError,
+    UnauthenticatedError,
+)
 from paceline.platform.ports import Clock
 from paceline.platform.telemetry import strangers
 from paceline.security.decide import Rules, Verdict
@@ -82,10 +87,13 @@ class Access:
         *,
         topic_name: Callable[[int], str] = str,
         tokens: Tokens | None = None,
+        is_current: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`topic_name`: of a topic id that a request names; it raises TopicNotFoundError."""
+        """`topic_name`: of a topic id that a request names; it raises TopicNotFoundError.
+        `is_current`: whether this node knows users and rights; before, nobody may do anything."""
         self._clock = clock
         self._tokens = tokens or Tokens()
+        self._is_current = is_current
         self._topic_name = topic_name
         self._security = Security()
         self._rules = Rules(self._security)
@@ -159,6 +167,8 @@ class Access:
         try:
             return find()
         except UnauthenticatedError as error:
+            if not self._is_current():
+                return Principal(ANONYMOUS, source)  # perhaps a user that this node will know
             self.unauthenticated_count += 1
             strangers.warning("not_authenticated", extra={"source": source, "why": error.message})
             if self.is_enforced:
@@ -259,9 +269,14 @@ class Access:
         """Raise unless all `needs` are met; `field` gives what the request has in a field, and
         what was allowed is added to `granted`.
 
-        UnauthenticatedError, NotAuthorizedError, BadNameError for a name that is too long, and what
-        `topic_name` raises.
+        UnauthenticatedError, NotAuthorizedError, BadNameError for a name that is too long,
+        NotYetAvailableError, and what `topic_name` raises.
         """
+        if needs and not principal.is_node and not self._is_current():
+            raise NotYetAvailableError(
+                "this node has just started and does not know yet who may do what, because it has"
+                " not caught up with a leader: ask another node, or again"
+            )
         if not self.is_on:
             return
         for need in needs:

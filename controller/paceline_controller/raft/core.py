@@ -311,6 +311,12 @@ class RaftCore:
         return ControllerId(node.id) if is_reachable else None
 
     @property
+    def has_caught_up(self) -> bool:
+        """See `QuorumStatus`."""
+        first = self._node.first_heard_commit_index
+        return self.leadership.is_leader or (first is not None and self.applied_index >= first)
+
+    @property
     def leader_silent_ms(self) -> int | None:
         """See `QuorumStatus`."""
         if self.is_leading:

@@ -44,6 +44,7 @@ def quorum_status(
         heartbeat_gap_ms=core.heartbeat_gap_ms,
         election_timeout_ms=core.election_timeout_ms,
         waiting_count=waiting_count,
+        has_caught_up=core.has_caught_up,
     )
 
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -19,7 +20,7 @@ from paceline.wire.calls.request import Request
 from paceline.wire.controller_calls.security import ChangePassword, Login
 from paceline.wire.controller_calls.table import CALLS
 from paceline.wire.rights import ANYBODY, CREATE, KNOWN_USER, SUB, Needs
-from paceline.wire.users import Mode, PolicyEntry
+from paceline.wire.users import Mode, PolicyEntry, Security
 from paceline_controller.server.openapi import OTHERS
 
 ROUTES: list[tuple[str, str, Needs, type[Request[Any]] | None]] = [
@@ -351,3 +352,37 @@ async def test_a_watch_that_waited_is_judged_by_the_rights_of_its_end() -> None:
             cluster.leader.http.wake_watches()
 
     assert watching.result()[0] == 401
+
+
+async def test_a_controller_that_has_not_caught_up_lets_nobody_in_but_nodes() -> None:
+    """It may have lost its journal, and would take rights for switched off."""
+    async with controllers() as cluster:
+        node = cluster.leader
+        node.access.apply(a_security())
+        node.access._security = Security()  # what a lost disk knows
+        node._has_caught_up = False
+        status, caught_up = node.quorum.status, False
+        node.quorum.status = lambda: replace(status(), has_caught_up=caught_up)  # type: ignore[method-assign]
+        routes = [each for each in ROUTES if each[2] != ANYBODY]
+        for method, path, _, call in routes:
+            told = await asked(cluster, method, path, call, bearer("root"))
+            assert told == (503, "NOT_YET_AVAILABLE"), path
+        assert (await cluster.ask("GET", "/healthz"))[0] == 200
+        proof = node.proofs.headers("GET", "/v1/status")
+        assert (await cluster.ask("GET", "/v1/status", headers=proof))[0] == 200
+
+        caught_up = True
+        assert (await cluster.ask("GET", "/v1/topics"))[0] == 200
+
+
+async def test_a_key_that_a_starting_controller_does_not_know_yet_is_not_called_wrong() -> None:
+    async with secured() as cluster:
+        node = cluster.leader
+        status = node.quorum.status
+        node.quorum.status = lambda: replace(status(), has_caught_up=False)  # type: ignore[method-assign]
+        node._has_caught_up = False
+
+        newer = {"Authorization": "Bearer key-new.sk_secret-of-a-newer-user"}
+        answer = await cluster.ask("GET", "/v1/topics", headers=newer)
+
+    assert (answer[0], answer[1]["code"]) == (503, "NOT_YET_AVAILABLE")
