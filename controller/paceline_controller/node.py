@@ -185,7 +185,12 @@ class ControllerNode:
         return ControllerMetrics(Metrics(cluster=name, node_type="controller", node_id=node_id))
 
     def _make_inquirer(self) -> Inquirer:
-        return Inquirer(self._others, source_host=self._config.source_host, dial=self.dial)
+        return Inquirer(
+            self._others,
+            source_host=self._config.source_host,
+            dial=self.dial,
+            proofs=self.proofs,
+        )
 
     def _make_relay(self) -> Relay:
         return Relay(

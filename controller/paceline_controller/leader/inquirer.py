@@ -12,6 +12,7 @@ import aiohttp
 import orjson
 
 from paceline.errors import PacelineError, PeerError
+from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial
 from paceline.wire import session as wire
 from paceline_controller.election.contacts import HeardElsewhere, Inquiry
@@ -35,11 +36,17 @@ class Inquirer:
     """Owns one HTTP client without kept connections: a stale one must not cost the answer."""
 
     def __init__(
-        self, others: Callable[[], tuple[str, ...]], *, source_host: str, dial: Dial
+        self,
+        others: Callable[[], tuple[str, ...]],
+        *,
+        source_host: str,
+        dial: Dial,
+        proofs: NodeProofs,
     ) -> None:
         """`others`: client addresses of the other controllers."""
         self._others = others
         self._dial = dial
+        self._proofs = proofs
         self._source = (source_host, 0) if source_host else None
         self._http: aiohttp.ClientSession | None = None
 
@@ -64,9 +71,12 @@ class Inquirer:
     async def _ask_one(self, address: str, inquiry: Inquiry) -> HeardElsewhere | None:
         assert self._http is not None
         group, replica_id = inquiry.key
-        url = self._dial.url(address, f"/v1/heard/{group}/{replica_id}")
+        path = f"/v1/heard/{group}/{replica_id}"
+        headers = self._proofs.headers("GET", path)
         try:
-            async with self._http.get(url, ssl=self._dial.ssl) as response:
+            async with self._http.get(
+                self._dial.url(address, path), headers=headers, ssl=self._dial.ssl
+            ) as response:
                 body = await response.content.read(ANSWER_BYTES_MAX)
                 return _parse(body) if response.status == 200 else None
         except (aiohttp.ClientError, OSError, TimeoutError, PacelineError) as error:

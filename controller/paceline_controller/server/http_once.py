@@ -80,7 +80,9 @@ class SessionsOfUsers:
             self._opened = {name: sessions for name, sessions in living.items() if sessions}
 
     def _living(self, sessions: set[str]) -> set[str]:
-        return {each for each in sessions if each in self._opening or self._machine.has_session(each)}
+        return {
+            each for each in sessions if each in self._opening or self._machine.has_session(each)
+        }
 
 
 def once_of(request: web.Request) -> Once | None:

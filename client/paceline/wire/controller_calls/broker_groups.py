@@ -15,7 +15,7 @@ from paceline.wire.controller_calls.base import (
     ReplicaNumber,
     Written,
 )
-from paceline.wire.rights import ANYBODY, CHANGE_CLUSTER, SEE_CLUSTER
+from paceline.wire.rights import CHANGE_CLUSTER, SEE_CLUSTER
 
 _Copies = Annotated[int, Meta(ge=1, le=MEMBERS_MAX)]
 
@@ -174,10 +174,11 @@ class HeardReplica(Answer, kw_only=True):
 
 
 class GetHeard(Request[HeardReplica], kw_only=True):
-    """What this controller itself has heard of a replica last; another controller asks."""
+    """What this controller itself has heard of a replica last; another controller asks, and proves
+    that it is one."""
 
     routes = (Route("GET", "/v1/heard/{group}/{replica}"),)
-    needs = ANYBODY
+    needs = SEE_CLUSTER
     group: str
     replica: ReplicaNumber
 

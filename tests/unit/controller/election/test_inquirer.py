@@ -2,6 +2,7 @@
 
 from tests.support.controller.builders import G1
 from tests.support.controller.harness import TalkingBroker, controllers, eventually, free_address
+from tests.support.rights import a_security
 
 from paceline.security.node_tls import Dial
 from paceline.types import Incarnation, ReplicaId
@@ -16,8 +17,13 @@ async def test_a_controller_tells_what_it_heard_and_one_that_is_dead_tells_nothi
     async with controllers(2) as cluster:
         broker = TalkingBroker(cluster, 1)
         inquirer = Inquirer(
-            lambda: (str(cluster.addresses[1]), str(free_address())), source_host="", dial=Dial()
+            lambda: (str(cluster.addresses[1]), str(free_address())),
+            source_host="",
+            dial=Dial(),
+            proofs=cluster.leader.proofs,
         )
+        for node in cluster.nodes.values():
+            node.access.apply(a_security())
         await inquirer.start()
         try:
             await broker.join()
