@@ -84,7 +84,7 @@ def rights_middleware(
 
 def _check_quota(quota: UserQuota) -> None:
     """QuotaExceededError while the user has taken more than it may."""
-    wait_ms = quota.spend()
+    wait_ms = quota.wait_for_request()
     if wait_ms:
         raise QuotaExceededError(
             "this user has taken more of this node than its quota allows; wait, or have a super"

@@ -44,6 +44,8 @@ class UserQuota:
         self._now_ms = now_ms
         self.throttled_count = 0
         """How often somebody had to wait."""
+        self._free_at_ms = now_ms()
+        """When the next request over HTTP is served, whatever was taken."""
 
         def bucket(per_s: int | None) -> Bucket | None:
             return None if per_s is None else Bucket(per_s, now_ms=now_ms())
@@ -64,6 +66,18 @@ class UserQuota:
                 wait_ms = max(wait_ms, bucket.spend(amount, now_ms=now_ms))
         if wait_ms:
             self.throttled_count += 1
+        return wait_ms
+
+    def wait_for_request(self) -> int:
+        """ms until a request over HTTP is served; 0: now, and it must `spend` what it costs.
+
+        One a second is served in any case, as of each stream: else streams of the user could keep
+        it out for ever.
+        """
+        now_ms = self._now_ms()
+        wait_ms = min(self.spend(), max(0, self._free_at_ms - now_ms))
+        if not wait_ms:
+            self._free_at_ms = now_ms + WAIT_MS_MAX
         return wait_ms
 
 

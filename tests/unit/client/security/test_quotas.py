@@ -72,3 +72,28 @@ def test_whose_limits_stay_keeps_what_was_counted() -> None:
 
     assert quotas.of("ana") is ana
     assert quotas.of("bob") is not bob
+
+
+def test_one_request_a_second_is_served_whatever_streams_take() -> None:
+    now_ms, served = 0, []
+    quota = UserQuota(Quota(requests_per_s=1), lambda: now_ms)
+    for now_ms in range(0, 10_000, 100):
+        quota.spend(requests=5)  # five streams, each of which is served once a second
+        if (wait_ms := quota.wait_for_request()) == 0:
+            quota.spend(requests=1)
+            served.append(now_ms)
+        else:
+            assert wait_ms <= 1_000
+
+    assert served == list(range(0, 10_000, 1_000))
+
+
+def test_who_has_taken_nothing_is_not_held_to_one_request_a_second() -> None:
+    quota = UserQuota(Quota(requests_per_s=10), lambda: 0)
+
+    for _ in range(10):
+        assert quota.wait_for_request() == 0
+        quota.spend(requests=1)
+    quota.spend(requests=1)
+
+    assert quota.wait_for_request() > 0
