@@ -281,7 +281,7 @@ class LitePullConsumer(Client):
             raise self._errors.popleft()
         self._owner.refusals.raise_fresh()
 
-    def _not_started(self, key: QueueKey, error: PacelineError) -> None:
+    def _not_started(self, key: QueueKey | None, error: PacelineError) -> None:
         self._errors.append(error)
         self._wake()
 

@@ -27,8 +27,9 @@ SAID_MS = 10_000
 """Between two lines about one kind of error."""
 _FOR_GOOD = (BadRequestError, ConfigError, ForbiddenError, UnauthenticatedError)
 
-OnError: TypeAlias = Callable[[QueueKey, PacelineError], None]
-"""Told once of a queue that the brokers refuse to let this consumer read, and why."""
+OnError: TypeAlias = Callable[[QueueKey | None, PacelineError], None]
+"""Told once of a queue that the brokers refuse to let this consumer read, and why; without a queue
+once of each right or key that the consumer lacks, again if that comes back after a minute."""
 
 
 class NotStarted:

@@ -7,6 +7,7 @@ succeeds, or is made a dead letter.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from paceline.consumer.fetch.gaps import OnGap
 from paceline.consumer.group.allocation import Allocation, allocate_averagely
@@ -57,8 +58,9 @@ class OrderedConsumer(ReadingConsumer):
     ) -> None:
         """Exactly one async function: `listener` for one message, `batch_listener` for several of
         one queue. `client_id` must be unique in the group (default: random). `on_error` is told of
-        queues that the brokers refuse to let us read. BadNameError for names, ConfigError for
-        settings."""
+        queues that the brokers refuse to let us read, and with None in place of the queue of rights
+        and keys that we lack (it goes on trying all the same). BadNameError for names, ConfigError
+        for settings."""
         self._settings = settings or OrderedSettings()
         self._settings.validate()
         self.group = check_name(group, "group")
@@ -71,6 +73,8 @@ class OrderedConsumer(ReadingConsumer):
         self.client_id = client_id or f"client-{self._cluster.random.token(8).hex()}"
         me = self._describe()
         self._links = GroupLinks(self._cluster, me.introduction)
+        if on_error is not None:
+            self._links.refusals.on_refused = partial(on_error, None)
         self._join = clustering(self._cluster, self._links, me, allocation)
         self._locks = QueueLocks(
             self._links,

@@ -1,10 +1,13 @@
-"""What a cluster refuses a client is told in the log, and raised by polls that found nothing.
+"""What a cluster refuses a client is told in the log, raised by polls that found nothing, and told
+to the application where no poll could raise it.
 
 A consumer or producer that lacks a right goes on trying: somebody may give it. Without a word it
 would stand still, and nobody would know why.
 """
 
+import asyncio
 import logging
+from collections.abc import Callable
 
 from paceline.errors import ConfigError, NotAuthorizedError, PacelineError, UnauthenticatedError
 from paceline.platform.ports import Clock
@@ -25,6 +28,8 @@ class Refusals:
         self._told: dict[str, int] = {}
         """Reason -> when it was heard last, ms of the monotonic clock."""
         self._last: PacelineError | None = None
+        self.on_refused: Callable[[PacelineError], None] | None = None
+        """Called with what is told in the log, from the event loop; set by the owner."""
 
     def heard(self, error: PacelineError) -> bool:
         """An attempt has failed; whether it was refused for want of a right or a key."""
@@ -35,6 +40,8 @@ class Refusals:
             del self._told[reason]
         if error.message not in self._told:
             log.warning("not_authorized: %s", error.message)
+            if self.on_refused is not None:
+                asyncio.get_running_loop().call_soon(self.on_refused, error)
         self._told[error.message] = now_ms
         self._last = error
         return True

@@ -53,6 +53,6 @@ async def _others_lead(http: aiohttp.ClientSession, followers: list[str], old: s
     for address in followers:
         async with http.get(f"http://{address}/v1/status") as answer:
             status = await answer.json()
-            if status["role"] == "leader":
+            if status.get("role") == "leader":
                 return bool(status["leader"] != old)
     return False

@@ -94,7 +94,7 @@ async def _status(http: aiohttp.ClientSession, address: str) -> tuple[str, str |
     try:
         async with http.get(f"http://{address}/v1/status") as answer:
             document = await answer.json()
-            return document["role"], document["leader"]
+            return document.get("role", "none"), document.get("leader")
     except (aiohttp.ClientError, OSError, TimeoutError):
         return "none", None
 

@@ -285,10 +285,11 @@ async def controller_leader(cluster: RunningCluster) -> str:
 
 
 async def controller_status(session: aiohttp.ClientSession, address: str) -> dict[str, Any] | None:
-    """`/v1/status` of one controller; None while it does not answer."""
+    """`/v1/status` of one controller; None while it does not answer, or has started and heard of no
+    leader yet."""
     try:
         async with session.get(f"http://{address}/v1/status") as answer:
             document: dict[str, Any] = orjson.loads(await answer.read())
-            return document
+            return document if answer.status == 200 else None
     except (aiohttp.ClientError, OSError, TimeoutError):
         return None

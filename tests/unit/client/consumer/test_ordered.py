@@ -120,7 +120,7 @@ async def test_each_queue_is_processed_in_order_under_one_token() -> None:
 async def test_what_brokers_refuse_for_good_is_told_once_and_tried_again_seldom(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[tuple[QueueKey, str]] = []
+    told: list[tuple[QueueKey | None, str]] = []
     asked: list[float] = []
     is_refused = True
 

@@ -22,8 +22,9 @@ from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
 from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
 from paceline.consumer.pull import PullConsumer
 from paceline.consumer.push import PushConsumer, PushSettings
-from paceline.errors import NoPermissionError
+from paceline.errors import NoPermissionError, NotAuthorizedError
 from paceline.message import ReceivedMessage
+from paceline.queues import QueueKey
 from paceline.types import TopicName
 
 BOTH, WRITE = 6, 2
@@ -256,3 +257,30 @@ async def test_a_receive_of_a_topic_without_permission_raises_and_a_later_one_go
 
         door.service.view_changed(replace(view, version=view.version + 2))
         assert bodies(await consumer.receive()) == [b"a"]
+
+
+@pytest.mark.parametrize("kind", [PushConsumer, OrderedConsumer])
+async def test_a_consumer_without_polls_tells_its_application_which_right_it_lacks(
+    kind: type[PushConsumer] | type[OrderedConsumer],
+) -> None:
+    told: list[tuple[QueueKey | None, str]] = []
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        await fill(cluster, 1)
+        cluster.group_calls.heartbeat_refusal = NotAuthorizedError("ana may not Sub on Group:g")
+        seen = Seen()
+        settings: Any = PushSettings if kind is PushConsumer else OrderedSettings
+        consumer = kind(
+            cluster.controller,
+            group=GROUP,
+            topics=["orders"],
+            listener=seen.listen,
+            settings=settings(start="first"),
+            on_error=lambda key, error: told.append((key, error.message)),
+        )
+        async with consumer:
+            await eventually(lambda: bool(told))
+            cluster.group_calls.heartbeat_refusal = None
+            await eventually(lambda: seen.has(1))
+
+    assert told == [(None, "ana may not Sub on Group:g")]

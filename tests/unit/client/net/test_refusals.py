@@ -6,7 +6,7 @@ import pytest
 
 from paceline.errors import DeadlineError, NotAuthorizedError, UnauthenticatedError
 from paceline.net.refusals import TOLD_AGAIN_MS, Refusals
-from paceline.platform.runtime import ManualClock
+from paceline.platform.runtime import ManualClock, pause
 
 
 def test_each_reason_is_logged_once_and_again_after_a_while_without(
@@ -39,3 +39,15 @@ def test_polls_raise_the_last_one_once_and_nothing_that_has_passed() -> None:
     refusals.heard(NotAuthorizedError("no right"))
     refusals.passed()
     refusals.raise_heard()
+
+
+async def test_the_application_is_told_what_the_log_is_told() -> None:
+    refusals, told = Refusals(ManualClock()), []
+    refusals.on_refused = lambda error: told.append(error.message)
+
+    for _ in range(3):
+        refusals.heard(NotAuthorizedError("no right"))
+    assert told == [], "what it raises would end the task that has heard it"
+    await pause(0)
+
+    assert told == ["no right"]
