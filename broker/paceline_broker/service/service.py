@@ -147,9 +147,10 @@ class Service:
         filters = self.fetcher.filters
         queries = QueryCalls(role, routes, ledger, self.work)
         self.receipt_calls = ReceiptCalls(self.receipts, routes, self.creator, filters)
+        send_backs = SendBackCalls(self.send_back, resend, routes)
         for part in (
             self.receipt_calls,
-            SendBackCalls(self.send_back, resend, routes),
+            send_backs,
             queries,
             DelayCalls(role, routes, ledger, self.settings),
             self.transactions,
@@ -157,7 +158,7 @@ class Service:
             self.calls.add(part.handlers())
         for those in (self.receipt_calls, filters):
             self.calls.add_of_callers(those.handlers_of_callers())
-        for these in (queries, self.transactions):
+        for these in (queries, send_backs, self.transactions):
             self.calls.add_of_askers(these.handlers_of_askers())
 
     def _add_group_calls(self, acting: ActingUse, trust: Callable[[], ClockTrust]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paceline.errors import BadRequestError, PacelineError
+from paceline.security.access import Asker
 from paceline.wire.calls import messages as wire
 from paceline.wire.names import check_group_name, dlq_topic
 from paceline_broker.projections.consume_queues import queue_key, queue_of, topic_of
@@ -12,7 +13,7 @@ from paceline_broker.service.retry.resend import Resend, Resent
 from paceline_broker.service.retry.send_back import Request, Row, SendBack, SentBack, message_id
 from paceline_broker.service.retry.source_messages import Wanted
 from paceline_broker.service.routes import Routes
-from paceline_broker.service.rpc import Handlers
+from paceline_broker.service.rpc import AskerHandlers, Handlers
 
 
 class SendBackCalls:
@@ -24,7 +25,10 @@ class SendBackCalls:
         self._routes = routes
 
     def handlers(self) -> Handlers:
-        return {wire.SendBack: self.send_back, wire.Resend: self.resend}
+        return {wire.SendBack: self.send_back}
+
+    def handlers_of_askers(self) -> AskerHandlers:
+        return {wire.Resend: self.resend}
 
     async def send_back(self, asked: wire.SendBack) -> wire.SentBack:
         group = check_group_name(asked.group)
@@ -48,7 +52,7 @@ class SendBackCalls:
             ]
         )
 
-    async def resend(self, asked: wire.Resend) -> wire.Resent:
+    async def resend(self, asked: wire.Resend, asker: Asker) -> wire.Resent:
         group = check_group_name(asked.group)
         topic_id = self._routes.topic_named(dlq_topic(group)).topic_id
         rows = []
@@ -56,7 +60,8 @@ class SendBackCalls:
             self._routes.check_queue(topic_id, row.queue)
             rows.append(Wanted(queue_key(topic_id, row.queue), row.offset))
         check_distinct(rows)
-        outcomes = await self._resend.resend(group, rows, is_for_group=asked.to == "group")
+        is_for_group = asked.to == "group"
+        outcomes = await self._resend.resend(group, rows, is_for_group=is_for_group, asker=asker)
         raise_if_all_refused(outcomes)
         return wire.Resent(
             [self._resent(row, outcome) for row, outcome in zip(rows, outcomes, strict=True)]

@@ -13,15 +13,18 @@ from crc32c import crc32c
 from paceline.errors import (
     BadRequestError,
     MessageNotFoundError,
+    NotAuthorizedError,
     NotYetAvailableError,
     PacelineError,
     QueueSealedError,
     TopicNotFoundError,
 )
 from paceline.records.header import Cause, Kind
+from paceline.security.access import Asker
 from paceline.wire import properties as names
 from paceline.wire.cluster import TopicView
 from paceline.wire.names import dlq_topic, is_system_topic, retry_topic
+from paceline.wire.rights import PUB
 from paceline_broker.ports import LogWriter, Role
 from paceline_broker.projections.consume_queues import queue_key, queue_of, topic_of
 from paceline_broker.service.counters import Counters
@@ -65,12 +68,12 @@ class Resend:
         self._counters = counters
 
     async def resend(
-        self, group: str, rows: Sequence[Wanted], *, is_for_group: bool
+        self, group: str, rows: Sequence[Wanted], *, is_for_group: bool, asker: Asker
     ) -> list[Resent | PacelineError]:
         """Each dead letter's new place, once it is confirmed; or why it was refused.
 
         `is_for_group`: only the group that failed on it gets it, with all its attempts anew; else
-        it is sent to its topic again, for every group that reads it.
+        it is sent to its topic again, for every group that reads it, if `asker` may send there.
         Raises BadRequestError for messages of other topics, TooLargeError, and what an append and
         its wait may raise.
         """
@@ -84,7 +87,7 @@ class Resend:
         found = await self._sources.read(rows, bytes_max=REQUEST_BYTES_MAX)
         writer = self._role.writer()
         found = [self._denied(writer, *pair) for pair in zip(rows, found, strict=True)]
-        answers = self._decide(writer, group, found, is_for_group=is_for_group)
+        answers = self._decide(writer, group, found, is_for_group=is_for_group, asker=asker)
         await self._ledger.confirmed(writer)
         return [await self._with_queue(answer) for answer in answers]
 
@@ -112,6 +115,7 @@ class Resend:
         found: Sequence[Source | PacelineError],
         *,
         is_for_group: bool,
+        asker: Asker,
     ) -> list[Resent | PacelineError]:
         """One synchronous step (R28)."""
         writer.ensure_can_append()
@@ -125,10 +129,12 @@ class Resend:
                 continue
             try:
                 topic = self._topic(group, source, is_for_group=is_for_group)
+                if not is_for_group:
+                    asker.check_topic(topic.topic, PUB)
                 # Before its queue is chosen: all may be sealed since, and it is stored all the same
                 made = projections.send_backs.made(topic.topic_id, source.packed)
                 queue = self._queue(topic, source) if made is None else 0
-            except (TopicNotFoundError, QueueSealedError) as error:
+            except (NotAuthorizedError, TopicNotFoundError, QueueSealedError) as error:
                 answers.append(error)
                 continue
             if made is None:

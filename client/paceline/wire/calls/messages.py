@@ -114,8 +114,8 @@ class Resent(Answer):
 
 
 class Resend(Request[Resent], kw_only=True):
-    """Put dead letters of a group into the topic they came from, or with `to` "group" into the
-    group's retry topic with all attempts anew; each once."""
+    """Put dead letters of a group into the topic they came from, which needs Pub on that too, or
+    with `to` "group" into the group's retry topic with all attempts anew; each once."""
 
     routes = (Route("POST", "/v1/groups/{group}/dead-letters/resend"),)
     needs = (on_group(UPDATE),)

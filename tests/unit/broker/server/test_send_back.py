@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 from tests.support.http.door import Door, a_door
+from tests.support.rights import a_security, bearer, entry
 from tests.support.service.fakes import a_view
 from tests.support.service.send_back import TOPICS
 
 from paceline.types import ConsumerGroupName
 from paceline.wire.consumer_groups import ConsumerGroupView
+from paceline.wire.rights import PUB, SUB, UPDATE
 
 SEND_BACK = "/v1/groups/g/send-back"
 RESEND = "/v1/groups/g/dead-letters/resend"
@@ -86,3 +88,23 @@ async def test_bad_input_is_refused_and_stores_nothing(
 
         assert (found, problem["code"]) == (status, code)
         assert door.writer.end == end
+
+
+async def test_who_may_not_send_to_a_topic_resends_nothing_to_it() -> None:
+    """CVE-2026-33222 of NATS: the right to restore one thing wrote another."""
+    rights = (entry("Group:g", SUB, UPDATE), entry("Topic:orders", SUB))
+    async with a_door() as door:
+        await prepared(door)
+        await door.ask("POST", SEND_BACK, {"messages": [row(0, delay_level=-1)]})
+        door.service.access.apply(a_security(ana=rights))
+        end, ana = door.log.end, {**bearer("ana"), "Content-Type": "application/json"}
+
+        refused = await door.ask("POST", RESEND, {"messages": [{"offset": 0}]}, headers=ana)
+        assert (refused[0], refused[1]["resource"]) == (403, "Topic:orders")
+        assert door.log.end == end
+        to_group = {"messages": [{"offset": 0}], "to": "group"}
+        assert (await door.ask("POST", RESEND, to_group, headers=ana))[0] == 200
+        door.service.access.apply(a_security(version=2, ana=(*rights, entry("Topic:orders", PUB))))
+        allowed = await door.ask("POST", RESEND, {"messages": [{"offset": 0}]}, headers=ana)
+
+    assert (allowed[0], allowed[1]["messages"][0]["topic"]) == (200, "orders")
