@@ -14,7 +14,7 @@ from paceline.errors import ForbiddenError, QuotaExceededError, UnauthenticatedE
 from paceline.http_api.openapi import Resource
 from paceline.platform.telemetry import Metrics
 from paceline.security.access import NODE, Access, Asker, Principal
-from paceline.security.certificates import uris_of
+from paceline.security.certificates import CLIENT_URI, uris_of
 from paceline.security.node_proof import NodeProofs
 from paceline.security.quotas import UserQuota
 from paceline.server.http_guard import BODY_DIGEST
@@ -22,8 +22,6 @@ from paceline.wire.calls.request import Request
 from paceline.wire.proof import DIGEST_HEADER, NODE_HEADER, SOURCE_HEADER
 from paceline.wire.rights import ANYBODY, KNOWN_USER, Needs
 
-CLIENT_URI = "paceline:client/"
-"""How the subjectAltName begins that says whose certificate it is."""
 ASKER = web.RequestKey("asker", Asker)
 """Who asks: set on each request before its handler runs."""
 

@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 
 from paceline.errors import ConfigError
 
+CLIENT_URI = "paceline:client/"
+"""How the subjectAltName begins that says whose certificate it is."""
+_NODE_URIS = ("paceline:broker/", "paceline:controller/")
 _EXPIRED = 10  # X509_V_ERR_CERT_HAS_EXPIRED
 _STEPS_MAX = 10
 """Of a handshake in memory; TLS 1.3 needs three, TLS 1.2 four."""
@@ -74,6 +77,18 @@ def uris_of(certificate: Mapping[str, Any], prefix: str) -> frozenset[str]:
         for kind, name in certificate.get("subjectAltName", ())
         if kind == "URI" and name.startswith(prefix)
     )
+
+
+class SslOfNodes(ssl.SSLObject):
+    """A connection for nodes: a certificate that was made for a client is refused, before anything
+    is read."""
+
+    def do_handshake(self) -> None:
+        super().do_handshake()
+        shown = self.getpeercert() or {}
+        is_nodes = any(uris_of(shown, prefix) for prefix in _NODE_URIS)
+        if uris_of(shown, CLIENT_URI) and not is_nodes:
+            raise ssl.SSLError("a client's certificate does not serve between nodes")
 
 
 def _check_readable(setting: str, path: str) -> os.stat_result:

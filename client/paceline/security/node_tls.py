@@ -17,7 +17,7 @@ from paceline.platform.config import require
 from paceline.platform.ports import Clock
 from paceline.platform.runtime import pause
 from paceline.platform.telemetry import Metrics
-from paceline.security.certificates import TlsFiles, make_contexts, shake_own_hand
+from paceline.security.certificates import SslOfNodes, TlsFiles, make_contexts, shake_own_hand
 
 log = logging.getLogger("paceline.tls")
 
@@ -123,6 +123,7 @@ class NodeTls:
         for context in (client, server):
             context.minimum_version = self._minimum
         client.check_hostname = True
+        server.sslobject_class = SslOfNodes
         _, open_server = make_contexts(self._files)
         open_server.minimum_version = self._minimum
         open_server.verify_mode = ssl.CERT_OPTIONAL

@@ -174,6 +174,31 @@ async def test_a_port_for_nodes_wants_a_certificate_of_whoever_comes(tmp_path: P
         assert await bed.ask(b"node", tls.client) == b"NODE"
 
 
+@pytest.mark.parametrize(
+    ("names", "is_taken"),
+    [
+        (("URI:paceline:client/ana",), False),
+        (("URI:paceline:client/ana", "127.0.0.1"), False),
+        (("URI:paceline:client/ana", "URI:paceline:broker/b1"), True),
+        (("127.0.0.1",), True),
+    ],
+)
+async def test_a_port_for_nodes_takes_no_certificate_of_a_client(
+    names: tuple[str, ...], is_taken: bool, tmp_path: Path
+) -> None:
+    """GHSA-38x3-76xf-cq45 of NATS: what was for clients opened the port between servers."""
+    async with a_bed(tmp_path, TlsMode.ENFORCING, is_for_nodes=True) as (bed, tls):
+        bed.authority.issue("ana", names, now_unix_ms=bed.now_ms)
+        shown = bed.trusting()
+        shown.load_cert_chain(*bed.authority.paths("ana"))
+        said = b""
+        with contextlib.suppress(ssl.SSLError, ConnectionError):
+            said = await bed.ask(b"ana", shown)
+
+        assert said == (b"ANA" if is_taken else b"")
+        assert tls.failed_count == (0 if is_taken else 1)
+
+
 async def test_an_older_version_is_refused(tmp_path: Path) -> None:
     async with a_bed(tmp_path) as (bed, tls):
         old = bed.trusting()
