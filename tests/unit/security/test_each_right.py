@@ -7,7 +7,7 @@ from the tables, so a new request is in it. Who is nobody, unknown or without ri
 that are no requests: tests/unit/broker/server/test_rights.py and the controllers' beside it.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 import orjson
@@ -61,7 +61,7 @@ def needs_of(call: type[Request[Any]]) -> list[Need]:
     return found
 
 
-async def walk(calls: dict[str, type[Request[Any]]], access: Access, ask: Ask) -> list[str]:
+async def walk(calls: Mapping[str, type[Request[Any]]], access: Access, ask: Ask) -> list[str]:
     """What was wrong."""
     wrong, version = [], access.version
     for name, call in calls.items():
