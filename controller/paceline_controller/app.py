@@ -71,11 +71,14 @@ def build_node(
         random=random,
         secret=secret,
         expected_cluster_id=identity.cluster_id,
+        raft_tls=tls,
     )
     nodes.append(node)
     if tls is not None:
         metrics = node.metrics.metrics
-        register_certificate(metrics, use="raft", ends_unix_ms=tls.expires_unix_ms, clock=clock)
+        register_certificate(
+            metrics, use="raft", ends_unix_ms=lambda: tls.expires_unix_ms, clock=clock
+        )
     return node
 
 

@@ -18,7 +18,7 @@ from paceline.security.access import Access
 from paceline.security.listening import Listening
 from paceline.security.listening import listen as listening
 from paceline.security.node_proof import NodeProofs
-from paceline.security.node_tls import Dial, open_node_tls, register_tls
+from paceline.security.node_tls import Dial, ReloadedTls, open_node_tls, register_tls
 from paceline.security.oidc import open_identity_provider, register_oidc
 from paceline.security.tokens import Secrets, Tokens
 from paceline.server.byte_budget import ByteBudget
@@ -64,8 +64,10 @@ class ControllerNode:
         random: Random,
         secret: bytes,
         expected_cluster_id: str | None = None,
+        raft_tls: ReloadedTls | None = None,
     ) -> None:
-        """`expected_cluster_id`: what this data folder belongs to; None: not known yet."""
+        """`expected_cluster_id`: what this data folder belongs to; None: not known yet. `raft_tls`:
+        of the quorum, if it has its own; it is read again when its files change."""
         self.machine = machine
         self.quorum = quorum
         self.hub = Hub()
@@ -86,6 +88,7 @@ class ControllerNode:
         self.access = Access(clock, tokens=tokens, is_current=self._is_current)
         self.proofs = NodeProofs(secret, node_id=config.controller_id, random=random)
         self._tls = open_node_tls(config)
+        self._certificates = [each for each in (self._tls, raft_tls) if each is not None]
         self.dial = Dial(self._tls)
         self._addresses = config.client_addresses()
         self._leader: ControllerId | None = None
@@ -224,8 +227,8 @@ class ControllerNode:
         listen = self._config.listen
         self._guard = Guard(self._runner.server, self.budget, self.places, always=ALWAYS_ANSWERED)
         self._listening = await listening(self._guard, listen.host, listen.port, tls=self._tls)
-        if self._tls is not None:
-            self._watching.append(spawn(self._tls.watch(), name="certificates"))
+        for each in self._certificates:
+            self._watching.append(spawn(each.watch(), name="certificates"))
         if self._provider is not None:
             self._watching.append(spawn(self._provider.watch(), name="identity-provider"))
         self.supervisor.start()
@@ -254,8 +257,8 @@ class ControllerNode:
 
     def reload_certificates(self) -> None:
         """Look at the files now (SIGHUP)."""
-        if self._tls is not None:
-            self._tls.reload()
+        for each in self._certificates:
+            each.reload()
 
     def refuse(self, sentence: str) -> None:
         """The process has to end; the first reason is the one that is told."""

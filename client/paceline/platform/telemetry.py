@@ -261,13 +261,15 @@ class Metrics:
         return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
 
 
-def register_certificate(metrics: Metrics, *, use: str, ends_unix_ms: int, clock: Clock) -> None:
+def register_certificate(
+    metrics: Metrics, *, use: str, ends_unix_ms: Callable[[], int], clock: Clock
+) -> None:
     """The certificate that this process has loaded; `use` says for what."""
     metrics.sampled(
         "paceline_tls_certificate_left_seconds",
         "Seconds until the certificate that is loaded ends, below 0 since then; alert: below 30 "
-        "days. A new file counts from the next start.",
-        lambda: {(use,): (ends_unix_ms - clock.unix_ms()) / 1000},
+        "days.",
+        lambda: {(use,): (ends_unix_ms() - clock.unix_ms()) / 1000},
         labels=("use",),
     )
 

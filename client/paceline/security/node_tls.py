@@ -8,6 +8,7 @@ one stays. New connections have the new one, open ones stay.
 import hashlib
 import logging
 import ssl
+from abc import ABC, abstractmethod
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
@@ -71,14 +72,57 @@ def require_tls_files(settings: TlsSettings) -> None:
     )
 
 
-class NodeTls:
-    """One node's certificate and authorities, as they are now."""
+class ReloadedTls(ABC):
+    """A certificate and authorities from files, as they are now."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        """Raises ConfigError with a sentence for the operator."""
+        self._files = files
+        self._digest = self._content_digest()
+        self._load()
+
+    @abstractmethod
+    def _load(self) -> None:
+        """Put what the files hold in place of what was there; ConfigError leaves that."""
+
+    def reload(self) -> bool:
+        """Look at the files; whether there were new ones that are good. What is wrong is logged."""
+        digest = self._content_digest()
+        if digest == self._digest:
+            return False
+        try:
+            self._load()
+        except (ConfigError, OSError) as error:
+            log.error("tls_not_reloaded", extra={"why": str(error)})
+            return False
+        self._digest = digest
+        log.info("tls_reloaded", extra={"certificate": self._files.certificate})
+        return True
+
+    async def watch(self) -> None:
+        """Reload what has changed, until cancelled."""
+        while True:
+            await pause(LOOK_INTERVAL_MS)
+            self.reload()
+
+    def _content_digest(self) -> bytes:
+        """Of all files; empty if one cannot be read: loading it tells which."""
+        digest = hashlib.sha256()
+        try:
+            for path in self._files[:3]:
+                digest.update(Path(path).read_bytes() + b"\0")
+        except OSError:
+            return b""
+        return digest.digest()
+
+
+class NodeTls(ReloadedTls):
+    """TLS of a node's listeners, and of its dials."""
 
     def __init__(self, files: TlsFiles, mode: TlsMode, *, minimum: str = "1.3") -> None:
         """`minimum`: the least version, "1.2" or "1.3". Raises ConfigError with a sentence for the
         operator."""
         assert mode is not TlsMode.DISABLED
-        self._files = files
         self._minimum = ssl.TLSVersion.TLSv1_3 if minimum == "1.3" else ssl.TLSVersion.TLSv1_2
         self.mode = mode
         self.plain_count = 0
@@ -86,8 +130,7 @@ class NodeTls:
         self.tls_count = 0
         self.failed_count = 0
         """Handshakes that did not come about."""
-        self._digest = b""
-        self._load()
+        super().__init__(files)
 
     @property
     def takes_plain(self) -> bool:
@@ -98,26 +141,7 @@ class NodeTls:
         """Whether this node speaks TLS to other nodes by itself."""
         return self.mode is not TlsMode.PERMISSIVE
 
-    def reload(self) -> bool:
-        """Look at the files; whether there were new ones that are good. What is wrong is logged."""
-        try:
-            if self._content_digest() == self._digest:
-                return False
-            self._load()
-        except (ConfigError, OSError) as error:
-            log.error("tls_not_reloaded", extra={"why": str(error)})
-            return False
-        log.info("tls_reloaded", extra={"certificate": self._files.certificate})
-        return True
-
-    async def watch(self) -> None:
-        """Reload what has changed, until cancelled."""
-        while True:
-            await pause(LOOK_INTERVAL_MS)
-            self.reload()
-
     def _load(self) -> None:
-        digest = self._content_digest()
         client, server = make_contexts(self._files)
         own = shake_own_hand(client, server, self._files)
         for context in (client, server):
@@ -127,21 +151,12 @@ class NodeTls:
         _, open_server = make_contexts(self._files)
         open_server.minimum_version = self._minimum
         open_server.verify_mode = ssl.CERT_OPTIONAL
-        self.client, self._digest = client, digest
+        self.client = client
         self.server = open_server
         """For clients, who may show a certificate."""
         self.node_server = server
         """For nodes, who must."""
         self.expires_unix_ms = ssl.cert_time_to_seconds(str(own["notAfter"])) * 1000
-
-    def _content_digest(self) -> bytes:
-        digest = hashlib.sha256()
-        for path in self._files[:3]:
-            try:
-                digest.update(Path(path).read_bytes() + b"\0")
-            except OSError as error:
-                raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
-        return digest.digest()
 
 
 def register_tls(metrics: Metrics, tls: NodeTls, clock: Clock) -> None:

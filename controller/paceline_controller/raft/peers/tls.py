@@ -3,17 +3,17 @@
 Optional, beside the proof of the cluster secret (`hello.py`), never instead of it. Both sides must
 show a certificate of the configured authority that names the controller they speak for: a URI
 `paceline:controller/ID` in subjectAltName, or, without such a URI, a DNS name that is the id. The
-common name counts for nothing. Files are read once, at start, and refused there with a sentence; a
-handshake of the node with itself tells what any peer would find wrong with the certificate.
+common name counts for nothing. A handshake of the node with itself tells what any peer would find
+wrong with the certificate. Files that change are read again, as those of the node's other ports.
 """
 
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from paceline.errors import ConfigError, PeerError
 from paceline.security.certificates import TlsFiles, make_contexts, shake_own_hand, uris_of
+from paceline.security.node_tls import ReloadedTls
 from paceline.types import ControllerId
 
 URI_PREFIX = "paceline:controller/"
@@ -31,14 +31,42 @@ _NO_TLS_AT_ALL = {
 """How OpenSSL calls bytes that are no TLS; which one depends on its version and on the bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
+class Tls(ReloadedTls):
     """One controller's side of every connection, as dialer and as listener."""
 
     client: ssl.SSLContext
-    server: ssl.SSLContext
+    """Of the next connection."""
     expires: str
     """When the own certificate ends, as OpenSSL writes it."""
+
+    def __init__(self, files: TlsFiles, *, controller_id: ControllerId) -> None:
+        """Raises ConfigError with a sentence for the operator."""
+        self._controller_id = controller_id
+        super().__init__(files)
+        self.server = self._server
+        """For the life of the listener: each connection is handed the present one."""
+        self.server.sni_callback = self._hand_over
+
+    def _load(self) -> None:
+        client, server = make_contexts(self._files)
+        for context in (client, server):
+            context.options |= ssl.OP_NO_TICKET
+        server.num_tickets = 0  # each connection shows its certificate anew
+        own = shake_own_hand(client, server, self._files)
+        names = certified_ids(own)
+        if self._controller_id not in names:
+            raise ConfigError(
+                f"raft_tls_cert {self._files.certificate} names {_listed(names)}, not this"
+                f" controller: it needs the subjectAltName URI:{URI_PREFIX}{self._controller_id} or"
+                f" DNS:{self._controller_id}"
+            )
+        self.client, self._server, self.expires = client, server, str(own["notAfter"])
+
+    def _hand_over(
+        self, connection: ssl.SSLSocket | ssl.SSLObject, name: str, context: ssl.SSLContext
+    ) -> None:
+        """OpenSSL calls it at each ClientHello, also where that names no host."""
+        connection.context = self._server
 
     @property
     def expires_unix_ms(self) -> int:
@@ -63,18 +91,7 @@ class Tls:
 def open_tls(*, certificate: str, key: str, authority: str, controller_id: ControllerId) -> Tls:
     """Read and try the three PEM files. ConfigError with a sentence for the operator."""
     files = TlsFiles(certificate, key, authority, "raft_tls")
-    client, server = make_contexts(files)
-    for context in (client, server):
-        context.options |= ssl.OP_NO_TICKET
-    server.num_tickets = 0  # each connection shows its certificate anew
-    own = shake_own_hand(client, server, files)
-    names = certified_ids(own)
-    if controller_id not in names:
-        raise ConfigError(
-            f"raft_tls_cert {certificate} names {_listed(names)}, not this controller: it needs "
-            f"the subjectAltName URI:{URI_PREFIX}{controller_id} or DNS:{controller_id}"
-        )
-    return Tls(client, server, expires=str(own["notAfter"]))
+    return Tls(files, controller_id=controller_id)
 
 
 def certified_ids(certificate: Mapping[str, Any]) -> frozenset[str]:

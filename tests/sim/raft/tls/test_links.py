@@ -29,11 +29,17 @@ class TlsCluster:
         self.files = {name: self.authority.issue(name, file=name) for name in NAMES}
         self.cluster = Cluster(str(folder / "data"))
         self._caplog = caplog
+        self.loaded: dict[ControllerId, Tls | None] = {}
+
+    def reload(self) -> list[bool]:
+        """Each node looks at its files; whether it took others."""
+        return [tls.reload() for tls in self.loaded.values() if tls is not None]
 
     def tls(self, name: ControllerId) -> Tls:
         return open_tls(**self.files[name].arguments(), controller_id=name)
 
     async def start(self, name: ControllerId, tls: Tls | None) -> None:
+        self.loaded[name] = tls
         await self.cluster.make(name, tls=tls).start()
 
     async def restart(self, name: ControllerId, tls: Tls | None) -> None:
@@ -90,12 +96,17 @@ async def secured(bed: TlsCluster) -> TlsCluster:
     return bed
 
 
-def contexts(files: Files) -> Tls:
+class Unchecked(Tls):
     """Of files that a controller would not start with."""
-    return Tls(
-        *make_contexts(TlsFiles(files.certificate, files.key, files.authority, "raft_tls")),
-        expires="",
-    )
+
+    def _load(self) -> None:
+        self.client, self._server = make_contexts(self._files)
+        self.expires = ""
+
+
+def contexts(files: Files) -> Tls:
+    paths = TlsFiles(files.certificate, files.key, files.authority, "raft_tls")
+    return Unchecked(paths, controller_id=C1)
 
 
 async def is_shut_out(bed: TlsCluster, name: ControllerId, value: str) -> None:
@@ -216,6 +227,40 @@ async def test_a_controller_with_tls_is_refused_by_those_without(bed: TlsCluster
     await bed.says("the peer speaks TLS, this controller does not")
     await bed.says("the peer does not speak TLS, this controller does")
     await is_shut_out(bed, C2, "not for c2")
+
+
+async def test_certificates_and_authority_are_replaced_without_a_restart(
+    secured: TlsCluster, tmp_path: Path
+) -> None:
+    """Only C2 is restarted, to see that the others take it, and whom they take."""
+    trusted, old_authority = Path(secured.authority.path), secured.authority
+    old_files = old_authority.issue("c2", file="old")
+    other = Authority(tmp_path / "other")
+    both = trusted.read_bytes() + Path(other.path).read_bytes()
+
+    async def taken(step: str) -> None:
+        assert secured.reload() == [True] * 3
+        await secured.restart(C2, secured.loaded[C2])
+        await secured.cluster.write(step)
+        await eventually(lambda: step in secured.cluster.machines[C2].values)
+        assert secured.reasons() == []
+
+    trusted.write_bytes(both)
+    await taken("both are trusted")
+    for name in NAMES:
+        made = other.issue(name, file=name)
+        for ours, new in (
+            (secured.files[name].certificate, made.certificate),
+            (secured.files[name].key, made.key),
+        ):
+            Path(ours).write_bytes(Path(new).read_bytes())
+    await taken("with certificates of the other")
+    trusted.write_bytes(Path(other.path).read_bytes())
+    await taken("only the other is trusted")
+
+    await secured.restart(C2, contexts(dataclasses.replace(old_files, authority=other.path)))
+    await secured.says("certificate is refused", "incoming")
+    await is_shut_out(secured, C2, "not for c2")
 
 
 async def test_the_secret_is_asked_for_besides(secured: TlsCluster) -> None:

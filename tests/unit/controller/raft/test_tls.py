@@ -74,6 +74,19 @@ async def test_metrics_say_how_long_the_loaded_certificate_is_good(
     assert told.endswith(" 60.0")
 
 
+def test_other_files_are_taken_if_they_are_good(authority: Authority, files: Files) -> None:
+    tls = opened(files)
+    before = tls.client
+
+    assert not tls.reload(), "nothing has changed"
+    authority.issue("c2")  # into the same files
+    assert not tls.reload()
+    assert tls.client is before, "another controller's certificate"
+    authority.issue("c1")
+    assert tls.reload()
+    assert tls.client is not before
+
+
 def test_a_uri_names_a_controller_too(authority: Authority) -> None:
     assert opened(authority.issue_uri("paceline:controller/c1", "host.example")).expires
 
