@@ -3,6 +3,17 @@
 import pytest
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("paceline")
+    group.addoption(
+        "--fuzz-seconds",
+        type=float,
+        default=1.0,
+        help="how long each fuzzer in tests/unit/security runs",
+    )
+    group.addoption("--fuzz-seed", type=int, default=1, help="what its bytes are drawn from")
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:

@@ -16,7 +16,7 @@ import hashlib
 from http import HTTPStatus
 
 import orjson
-from aiohttp import StreamReader, web
+from aiohttp import ClientConnectionResetError, StreamReader, web
 from aiohttp.web_protocol import RequestHandler
 
 from paceline.errors import (
@@ -50,8 +50,6 @@ READ_BYTES = 64 * 1024
 """aiohttp reads on while it has less than twice this of a body that nobody has taken yet."""
 READ_AHEAD_BYTES = 2 * READ_BYTES + 256 * 1024
 """What a connection has at most of its next requests: that, and one read of uvloop."""
-
-
 BODY_DIGEST = web.RequestKey("body_digest", str)
 """SHA-256 of the body that a request must have: its sender has proven that one."""
 OWN_HOSTS = web.AppKey("own_hosts", frozenset)
@@ -372,11 +370,14 @@ class GuardedHandler(RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """Malformed HTTP, or a bug: a problem document without a byte of the request."""
+        if isinstance(exc, UnicodeEncodeError):
+            status = 400  # aiohttp wanted to repeat a header that is no text
         if isinstance(exc, MemoryError):
             self.log_exception("Error handling request", exc_info=exc)
             status, body = OutOfMemoryError.status, orjson.dumps(to_problem(OutOfMemoryError()))
         elif status >= 500:
-            self.log_exception("Error handling request", exc_info=exc)
+            if not isinstance(exc, ClientConnectionResetError):  # who asked has gone meanwhile
+                self.log_exception("Error handling request", exc_info=exc)
             body = problem_body("INTERNAL", status, "internal error, see the log of this node")
         else:
             body = problem_body("BAD_REQUEST", status, "malformed HTTP request")
@@ -393,7 +394,8 @@ class GuardedHandler(RequestHandler):
         if transport is None or transport.is_closing():
             return
         if transport.can_write_eof():
-            transport.write_eof()
+            with contextlib.suppress(OSError):  # the client has reset it, and is told nothing
+                transport.write_eof()
         self._lost = asyncio.get_running_loop().create_future()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LINGERING_S):

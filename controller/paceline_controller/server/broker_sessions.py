@@ -88,6 +88,8 @@ class SessionServer:
             raise ShuttingDownError("this controller is stopping")
         if len(self._hub.sessions) >= SESSIONS_MAX:
             raise OverloadedError(f"{SESSIONS_MAX} sessions are open", retry_after_ms=1000)
+        if not all(value.isascii() for value in request.headers.values()):
+            raise BadRequestError("headers of a session are ASCII")  # aiohttp fails on others
         socket = web.WebSocketResponse(max_msg_size=wire.MESSAGE_BYTES_MAX, compress=False)
         await socket.prepare(request)
         transport = request.transport

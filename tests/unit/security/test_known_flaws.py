@@ -3,10 +3,12 @@ which record, also where an older one does, or where it cannot apply.
 """
 
 import asyncio
+import errno
 import logging
 import os
 import re
 import sys
+from asyncio import selector_events
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -22,6 +24,7 @@ from tests.support.controller.harness import Controllers, controllers
 from tests.support.http.door import Door, a_door
 from tests.support.requests import least, least_path
 from tests.support.rights import a_security, bearer, entry
+from tests.support.service.fakes import until
 
 from paceline.platform.telemetry import JsonLineFormatter, Node
 from paceline.security.decide import Rules
@@ -358,3 +361,41 @@ async def status_of(door: Door, name: str, value: str) -> int:
         answer = await reader.read()
     writer.close()
     return int(answer.split(b" ")[1])
+
+
+@pytest.mark.parametrize("name", ["Expect", "Upgrade"])
+async def test_a_header_that_is_no_text_is_no_error_of_the_node(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found by the fuzzers: each cost an error with a traceback in the log, of anybody."""
+    said = f"Host: x\r\nConnection: Upgrade\r\n{name}: ".encode() + b"\xff\xfe\r\n"
+    async with controllers() as cluster:
+        for path in ("/healthz", wire.PATH):
+            address = cluster.addresses[0]
+            reader, writer = await asyncio.open_connection(address.host, address.port)
+            writer.write(b"GET %s HTTP/1.1\r\n%s\r\n" % (path.encode(), said))
+            async with asyncio.timeout(5):
+                status = (await reader.readline()).split(b" ")[1]
+            writer.transport.abort()
+            assert status in (b"200", b"400"), (path, status)
+
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_who_resets_a_connection_before_its_answer_is_no_error_of_the_node(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found by the fuzzers, as above."""
+
+    def is_reset(transport: object) -> None:
+        raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    monkeypatch.setattr(selector_events._SelectorSocketTransport, "write_eof", is_reset)  # type: ignore[attr-defined]  # private
+    async with a_door() as door:
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        writer.write(b"GET / HTTP/9.9\r\n\r\n")
+        assert (await reader.readline()).endswith(b" 400 Bad Request\r\n")
+        writer.transport.abort()
+        await until(lambda: door.http.connections_count == 0)
+
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
