@@ -149,6 +149,9 @@ class BlockingUsers(Part[Users]):
     delete = waits(Users.delete)
     add_key = waits(Users.add_key)
     remove_key = waits(Users.remove_key)
+    set_password = waits(Users.set_password)
+    change_password = waits(Users.change_password)
+    end_logins = waits(Users.end_logins)
 
 
 class BlockingPolicies(Part[Policies]):
@@ -167,6 +170,8 @@ class BlockingSecurityMode(Part[SecurityMode]):
 
     get = waits(SecurityMode.get)
     set = waits(SecurityMode.set)
+    login = waits(SecurityMode.login)
+    seal_keys = waits(SecurityMode.seal_keys)
     whoami = waits(SecurityMode.whoami)
 
 

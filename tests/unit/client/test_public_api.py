@@ -9,6 +9,8 @@ import pytest
 
 import paceline
 from paceline import errors
+from paceline.blocking import admin as blocking_admin
+from paceline.blocking.twin import Part
 
 INTERNAL = {
     "Batch",
@@ -92,6 +94,21 @@ def test_the_blocking_twin_has_the_methods_of_its_client(name: str) -> None:
     left_out = {"start", "send_nowait", "arrived", "dropped", "poll_batch", "commit_sync"}
     assert methods - left_out <= set(dir(twin))
     assert all(getattr(twin, method).__doc__ for method in methods - left_out)
+
+
+def test_each_part_of_the_blocking_admin_client_has_the_methods_of_its_own() -> None:
+    def methods(part: type) -> set[str]:
+        named = inspect.getmembers(part, inspect.iscoroutinefunction)
+        return {key for key, _ in named if not key.startswith("_")}
+
+    parts = [
+        (twin, typing.get_args(vars(twin)["__orig_bases__"][0])[0])
+        for _, twin in inspect.getmembers(blocking_admin, inspect.isclass)
+        if issubclass(twin, Part) and twin is not Part
+    ]
+    assert len(parts) > 8
+    for twin, own in parts:
+        assert methods(own) <= set(dir(twin)), twin
 
 
 @pytest.mark.parametrize("name", [*CLIENTS, *(f"Blocking{name}" for name in CLIENTS)])
