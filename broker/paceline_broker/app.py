@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import click
+from msgspec import structs
 
 from paceline.errors import ConfigError, PacelineError
 from paceline.platform import config as configuration
@@ -207,7 +208,7 @@ class Broker:
             controllers=config.controllers,
             secret=secret,
             identity=lambda: self._store.identity.identity,
-            heartbeat=lambda: self.role.heartbeat(),
+            heartbeat=self._heartbeat,
             on_view=lambda view: self.role.view_arrived(view),
             on_security=lambda security: self._security.arrived(security),
             on_refused=self._session_refused,
@@ -219,6 +220,14 @@ class Broker:
             source_host=config.source_host,
             dial=self._dial,
         )
+
+    def _heartbeat(self) -> wire.Heartbeat | None:
+        message, uses = self.role.heartbeat(), self._service.access.key_uses
+        told = uses.due()
+        if message is None or not told:
+            return message
+        uses.told(told)  # what is lost on the way is told again in an hour
+        return structs.replace(message, key_uses=told)
 
     def _told_time(self, controller: str, unix_ms: int) -> None:
         self._clocks.told(controller, unix_ms=unix_ms, now_ms=self._clock.monotonic_ms())

@@ -66,26 +66,21 @@ class ControllerNode:
         expected_cluster_id: str | None = None,
         raft_tls: ReloadedTls | None = None,
     ) -> None:
-        """`expected_cluster_id`: what this data folder belongs to; None: not known yet. `raft_tls`:
-        of the quorum, if it has its own; it is read again when its files change."""
-        self.machine = machine
-        self.quorum = quorum
-        self.hub = Hub()
-        self.budget = ByteBudget()
+        """`expected_cluster_id`: of this data folder, None: not known yet; `raft_tls`: to reload."""
+        self.machine, self.quorum = machine, quorum
+        self.hub, self.budget = Hub(), ByteBudget()
         self.places = Places(config.connections_max)
         self.ended = asyncio.Event()
         self.cluster_known = asyncio.Event()
         """Set once the machine has a cluster id and this data folder had none yet."""
         self.refusal: str | None = None
         """Why the process has to end, as a sentence for the operator."""
-        self._config = config
-        self.random = random
+        self._config, self.random = config, random
         self.secrets: Secrets = lambda: (secret,)
         self._expected_cluster_id = expected_cluster_id
         self._provider = open_identity_provider(config, clock)
         self._has_caught_up = False
-        tokens = Tokens(self.secrets, self._provider)
-        self.access = Access(clock, tokens=tokens, is_current=self._is_current)
+        self.access = self._make_access(clock)
         self.proofs = NodeProofs(secret, node_id=config.controller_id, random=random)
         self._tls = open_node_tls(config)
         self._certificates = [each for each in (self._tls, raft_tls) if each is not None]
@@ -106,11 +101,10 @@ class ControllerNode:
         self._listening: Listening | None = None
         self._watching: list[asyncio.Task[None]] = []
         self._guard: Guard | None = None
-        self._view_version = -1
+        self._view_version, self._told_version = -1, 0
         self._view: ClusterView | None = None
         self._view_json: dict[str, Any] = {}
         self._view_body = b""
-        self._told_version = 0
         self._has_recovered = False
         """What is applied from now on has not been applied by an earlier start."""
         quorum.on_applied(self._applied)
@@ -119,6 +113,10 @@ class ControllerNode:
         self._announcer = self._make_announcer()
         quorum.on_members(self._members_changed)
         self._attach_metrics(clock)
+
+    def _make_access(self, clock: Clock) -> Access:
+        tokens = Tokens(self.secrets, self._provider)
+        return Access(clock, tokens=tokens, is_current=self._is_current)
 
     def _attach_metrics(self, clock: Clock) -> None:
         """What is read at each scrape."""
@@ -162,6 +160,7 @@ class ControllerNode:
             metrics=self._metrics,
             make_lead=self._make_lead,
             on_lead=self._tell_leadership,
+            key_uses=self.access.key_uses,
         )
 
     def _make_sessions(self, clock: Clock, random: Random, secret: bytes) -> SessionServer:

@@ -19,6 +19,7 @@ from paceline.errors import (
 from paceline.platform.ports import Clock
 from paceline.platform.telemetry import strangers
 from paceline.security.decide import Rules, Verdict
+from paceline.security.key_uses import KeyUses
 from paceline.security.quotas import Quotas, UserQuota
 from paceline.security.tokens import Tokens
 from paceline.wire.calls.request import Request
@@ -103,6 +104,7 @@ class Access:
         self._told: set[tuple[str, str, Resource, tuple[Action, ...]]] = set()
         self._listeners: list[Callable[[], None]] = []
         self.quotas = Quotas(clock.monotonic_ms)
+        self.key_uses = KeyUses(clock.unix_ms)
         self.refused_count = 0
         self.would_refuse_count = 0
         self.unauthenticated_count = 0
@@ -137,6 +139,7 @@ class Access:
         self._told.clear()
         self._owners = {key: name for name, user in security.users.items() for key in user.keys}
         self.quotas.apply(security)
+        self.key_uses.keep_only(self._owners)
         for listener in self._listeners:
             listener()
         return True
@@ -237,6 +240,7 @@ class Access:
                 f"access key {held} of user {name} has expired; make another one"
                 f" (paceline user add-key {name})"
             )
+        self.key_uses.used(held)
 
     def audit(self, principal: Principal, what: str, about: str, outcome: str) -> None:
         """Tell in the log who has changed, or was refused to change, what: while rights are on.

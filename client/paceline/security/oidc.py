@@ -8,7 +8,6 @@ import hashlib
 import logging
 import ssl
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any, Protocol
 
 import aiohttp
@@ -66,10 +65,12 @@ def open_identity_provider(settings: OidcSettings, clock: Clock) -> "IdentityPro
     """The one that `oidc_*` name; None without. ConfigError: a file or a package is missing."""
     if not settings.oidc_issuer:
         return None
-    require(
-        find_spec("joserfc") is not None,
-        "oidc_issuer is set, and the package joserfc is missing: pip install 'paceline[oidc]'",
-    )
+    try:
+        import joserfc  # noqa: F401  # an extra that few need
+    except ImportError as error:
+        raise ConfigError(
+            "oidc_issuer is set, and the package joserfc is missing: pip install 'paceline[oidc]'"
+        ) from error
     return IdentityProvider(settings, clock)
 
 

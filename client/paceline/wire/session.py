@@ -45,7 +45,7 @@ from paceline.wire.session_commands import (
     read_command,
 )
 from paceline.wire.topic_commands import EnsureConsumerGroup, EnsureTopic
-from paceline.wire.users import Security
+from paceline.wire.users import KeyId, Security
 
 __all__ = [  # the requests, under the names their users import
     "AlterSyncStateSet",
@@ -69,6 +69,11 @@ HEARTBEAT_INTERVAL_MS = 300
 REASON_LENGTH_MAX = 1024
 MESSAGE_BYTES_MAX = 4 * 1024 * 1024
 """A view of 10,000 topics and 2,500 consumer groups is about 2 MiB."""
+
+KEY_USES_MAX = 200
+"""Access keys in one message."""
+KeyUsesTold: TypeAlias = Annotated[dict[KeyId, Number], Meta(max_length=KEY_USES_MAX)]
+"""Access key -> when it was used last, Unix time in ms."""
 
 
 class Role(Enum):
@@ -229,6 +234,8 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     """Of the newest view it had when it looked at its log; 0: none. What came before (R23)."""
     last_epoch: Epoch = MasterEpoch(0)
     """Of the newest record in its log; 0: none, or a broker from before it was told."""
+    key_uses: KeyUsesTold = {}
+    """Access keys that were used since it last told of them, or an hour after."""
 
 
 FromController: TypeAlias = (

@@ -229,13 +229,8 @@ def parse_resource(text: str) -> ParsedResource:
     return ParsedResource(ResourceType(kind), name.removesuffix("*"), name.endswith("*"))
 
 
-def users_json(users: Mapping[str, User]) -> list[dict[str, Any]]:
-    """For people: without digests."""
-    return [user_json(name, users[name]) for name in sorted(users)]
-
-
-def user_json(name: str, user: User) -> dict[str, Any]:
-    """One of `users_json`."""
+def user_json(name: str, user: User, key_uses: Mapping[str, int]) -> dict[str, Any]:
+    """For people: without digests, and with when each key was used last."""
     keys = [
         {
             "access_key": key_id,
@@ -243,6 +238,7 @@ def user_json(name: str, user: User) -> dict[str, Any]:
             "created_unix_ms": key.created_unix_ms,
             "expires_unix_ms": key.expires_unix_ms,
             "signs": bool(key.sealed),
+            "used_unix_ms": key_uses.get(key_id),
         }
         for key_id, key in sorted(user.keys.items())
     ]

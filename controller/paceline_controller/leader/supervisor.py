@@ -12,6 +12,7 @@ from typing import Any
 from paceline.errors import NotLeaderError, PacelineError
 from paceline.platform.ports import Clock
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
+from paceline.security.key_uses import KeyUses
 from paceline.types import GroupName, ReplicaId
 from paceline.wire.once import Once
 from paceline.wire.session import Heartbeat, StepDown
@@ -68,7 +69,9 @@ class Supervisor:
         metrics: ControllerMetrics,
         make_lead: Callable[[int], Lead],
         on_lead: Callable[[], None],
+        key_uses: KeyUses,
     ) -> None:
+        self.key_uses = key_uses
         self._machine = machine
         self._proposer = proposer
         self._prober = prober
@@ -317,8 +320,10 @@ class Supervisor:
 
     async def _move_time(self) -> None:
         alive = self._hub.session_ids()[:ALIVE_SESSIONS_MAX]
+        uses = self.key_uses.due()
         try:
-            await self._proposer.submit(TickCommand(alive=alive))
+            await self._proposer.submit(TickCommand(alive=alive, key_uses=uses))
+            self.key_uses.told(uses)
         except PacelineError as error:
             log.info("time_not_moved", extra={"why": error.message})
 

@@ -203,6 +203,7 @@ class SessionServer:
             case wire.Heartbeat():
                 self._tell_time(session)
                 if self._is_replica(session, message.replica_id):
+                    self._supervisor.key_uses.heard(message.key_uses)
                     self._supervisor.heard(session.connection, session.hello.group, message)
             case wire.Request():
                 command = wire.read_command(message.command)

@@ -20,7 +20,6 @@ from paceline.wire.users import (
     digest_of,
     parse_resource,
     user_json,
-    users_json,
 )
 from paceline_controller.server.call_context import CallContext, Handlers
 from paceline_controller.state.security_commands import (
@@ -85,14 +84,15 @@ class SecurityCalls:
 
     async def _list_users(self, call: calls.ListUsers, _: Once | None) -> dict[str, Any]:
         await self._context.read_point(call)
-        return {"users": users_json(self._security.users)}
+        users, uses = self._security.users, self._context.node.machine.key_uses
+        return {"users": [user_json(name, users[name], uses) for name in sorted(users)]}
 
     async def _get_user(self, call: calls.GetUser, _: Once | None) -> dict[str, Any]:
         await self._context.read_point(call)
         user = self._security.users.get(call.user)
         if user is None:
             raise _unknown(call.user)
-        return user_json(call.user, user)
+        return user_json(call.user, user, self._context.node.machine.key_uses)
 
     async def _put_user(self, call: calls.PutUser, once: Once | None) -> dict[str, Any]:
         command = PutUser(

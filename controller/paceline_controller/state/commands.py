@@ -31,6 +31,7 @@ from paceline.wire.commands import (
     read_kind,
     wrong,
 )
+from paceline.wire.session import KeyUsesTold
 from paceline.wire.session_commands import (
     AlterSyncStateSet,
     OpenActingLocks,
@@ -168,9 +169,11 @@ class SetGroupSettings(Command, frozen=True, kw_only=True):
 
 
 class Tick(Command, frozen=True, kw_only=True):
-    """Moves replicated time and keeps the sessions of connected brokers from expiring."""
+    """Moves replicated time, keeps the sessions of connected brokers from expiring, and notes when
+    access keys were used."""
 
     alive: Annotated[tuple[str, ...], Meta(max_length=ALIVE_SESSIONS_MAX)]
+    key_uses: KeyUsesTold = {}
 
 
 class Registration(RegisterReplica, frozen=True, kw_only=True, tag="register_replica"):

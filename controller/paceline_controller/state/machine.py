@@ -127,6 +127,11 @@ class Machine:
         return self._state.security
 
     @property
+    def key_uses(self) -> Mapping[str, int]:
+        """Access key -> when it was used last, Unix time in ms."""
+        return self._state.key_uses
+
+    @property
     def controllers_generation(self) -> int:
         """Of the member list whose addresses are published; 0: the configuration's."""
         return self._state.controllers_generation
@@ -331,6 +336,8 @@ class Machine:
             session = self._state.sessions.get(name)
             if session is not None:
                 session.used_at = self._state.time_ms
+        if command.key_uses:
+            security.note_uses(self._state, command.key_uses)
 
 
 def _refusal(reason: str, detail: str) -> Result:

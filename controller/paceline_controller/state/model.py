@@ -305,6 +305,8 @@ class State:
     """Client addresses of the controllers, and the generation of their member list."""
     security: Security = Security()
     """Users and rights."""
+    key_uses: dict[str, int] = field(default_factory=dict)
+    """Access key -> when it was used last, Unix time in ms; to an hour."""
 
     def view(self, controllers: tuple[str, ...]) -> ClusterView:
         wiped = {name for name, group in self.groups.items() if group.is_write_wiped}
@@ -348,6 +350,8 @@ class State:
         }
         if self.security.version:  # a cluster that never used it keeps the form of before
             document["security"] = self.security.to_json()
+        if self.key_uses:
+            document["key_uses"] = self.key_uses
         return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
 
     @classmethod

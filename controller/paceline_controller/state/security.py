@@ -4,6 +4,7 @@ Whoever could lock everybody out is refused: while rights are on, the last super
 enabled and has an access key stays so.
 """
 
+from collections.abc import Mapping
 from typing import assert_never
 
 import msgspec
@@ -81,6 +82,15 @@ def apply(state: State, command: AnySecurityCommand, outcome: Outcome) -> None:
     outcome.result["security"] = state.security.version
     if isinstance(command, PutPolicy):
         outcome.result["revision"] = state.security.policies[command.user].revision
+
+
+def note_uses(state: State, uses: Mapping[str, int]) -> None:
+    """When access keys were used; those that are revoked are forgotten."""
+    for access_key, at in uses.items():
+        state.key_uses[access_key] = max(at, state.key_uses.get(access_key, 0))
+    present = {each for user in state.security.users.values() for each in user.keys}
+    for gone in state.key_uses.keys() - present:
+        del state.key_uses[gone]
 
 
 def _put_user(security: Security, command: PutUser) -> Security:

@@ -30,7 +30,7 @@ def list_(connect: Connect, as_json: bool) -> None:
             echo_json(user)
     elif users:
         rows = [row for user in users for row in _rows(user)]
-        echo_table(("USER", "TYPE", "ENABLED", "ACCESS KEY", "FOR", "EXPIRES"), rows)
+        echo_table(("USER", "TYPE", "ENABLED", "ACCESS KEY", "FOR", "EXPIRES", "USED"), rows)
     else:
         click.echo("no users yet; `paceline security enable` makes the first one", err=True)
 
@@ -42,9 +42,10 @@ def _rows(user: dict[str, Any]) -> list[tuple[str, ...]]:
             key["access_key"],
             key["name"] or "-",
             "never" if key["expires_unix_ms"] is None else utc(key["expires_unix_ms"]),
+            "-" if key["used_unix_ms"] is None else utc(key["used_unix_ms"]),
         )
         for key in user["keys"]
-    ] or [("-", "-", "-")]
+    ] or [("-", "-", "-", "-")]
     return [(*(head if at == 0 else ("", "", "")), *key) for at, key in enumerate(keys)]
 
 

@@ -68,6 +68,8 @@ class KeyOfUser(Answer, kw_only=True):
     created_unix_ms: int
     expires_unix_ms: int | None
     signs: bool = False
+    used_unix_ms: int | None = None
+    """When it was used last, to an hour; null: never, or before this was noted."""
 
 
 class UserOf(Answer, kw_only=True):

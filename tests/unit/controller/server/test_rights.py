@@ -9,11 +9,12 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.support.controller.harness import SECRET, Controllers, controllers
+from tests.support.controller.harness import SECRET, Controllers, controllers, eventually
 from tests.support.controller.sessions import a_cluster
 from tests.support.requests import ask_least
 from tests.support.rights import SECRETS, a_security, bearer, entry
 
+from paceline.platform.runtime import SystemClock
 from paceline.security import login_backoff
 from paceline.security.sealed_keys import open_key
 from paceline.wire.calls.request import Request
@@ -186,6 +187,24 @@ async def test_users_are_made_with_keys_and_policies_and_do_what_those_say() -> 
         assert (await cluster.ask("DELETE", "/v1/users/eve", headers=root))[1]["code"] == (
             "USER_NOT_FOUND"
         )
+
+
+async def test_it_is_told_when_keys_were_used_here_or_at_a_broker() -> None:
+    async with a_cluster(1) as (cluster, brokers):
+        secure(cluster)
+        noted = SystemClock().unix_ms()
+        await brokers[0].beat(key_uses={"key-ana": noted, "key-of-nobody": noted})
+        leader = cluster.leader
+        await eventually(lambda: "key-ana" in leader.access.key_uses.due(), "it has heard")
+        users = await cluster.ask("GET", "/v1/users", headers=bearer("root"))
+        await leader.supervisor._move_time()
+        listed = (await cluster.ask("GET", "/v1/users", headers=bearer("root")))[1]["users"]
+
+    assert {row["keys"][0]["used_unix_ms"] for row in users[1]["users"]} == {None}
+    used = {row["user"]: row["keys"][0]["used_unix_ms"] for row in listed}
+    assert used["ana"] == noted
+    assert used["root"] >= noted
+    assert used["bob"] is None
 
 
 PASSWORD, OTHER_PASSWORD = "correct horse battery", "a quite different one"

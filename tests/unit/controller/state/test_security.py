@@ -12,6 +12,7 @@ from paceline.wire.rights import PUB, SUB
 from paceline.wire.session import MESSAGE_BYTES_MAX
 from paceline.wire.users import AccessKey, Mode, PolicyEntry, UserType, digest_of
 from paceline_controller.state import Machine, security
+from paceline_controller.state.commands import Tick
 from paceline_controller.state.security_commands import (
     DeleteAccessKey,
     DeleteUser,
@@ -59,6 +60,18 @@ def test_users_keys_and_policies_survive_a_snapshot() -> None:
     assert other.digest() == driver.machine.digest()
     assert other.security.mode is Mode.ON
     assert SECRET.encode() not in driver.machine.snapshot()
+
+
+def test_when_keys_were_used_is_noted_and_forgotten_with_the_key() -> None:
+    driver = with_root()
+    version = driver.machine.security.version
+    driver.do(Tick(alive=(), key_uses={"key-root": 50, "key-of-nobody": 70}))
+    driver.do(Tick(alive=(), key_uses={"key-root": 40}))
+
+    again = Machine()
+    again.restore(driver.machine.snapshot())
+    assert again.key_uses == driver.machine.key_uses == {"key-root": 50}
+    assert again.security.version == version, "nobody decides anew for it"
 
 
 def test_each_change_is_a_version_and_a_repetition_is_none() -> None:

@@ -77,7 +77,8 @@ def test_users_keys_and_policies(person: Person) -> None:
     person("acl", "set", "shop", "--resource", "*", "--actions", "Get", "--default")
 
     users = person("user", "list").stdout.splitlines()
-    assert users[0].split() == ["USER", "TYPE", "ENABLED", "ACCESS", "KEY", "FOR", "EXPIRES"]
+    head = ["USER", "TYPE", "ENABLED", "ACCESS", "KEY", "FOR", "EXPIRES", "USED"]
+    assert users[0].split() == head
     assert users[1].split()[:4] == ["shop", "Normal", "yes", key["access_key"]]
     policy = person.json("acl", "list", "shop")
     assert [entry["resource"] for entry in policy["custom"]] == ["Topic:orders*", "Topic:orders-1"]
