@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import aiohttp
 import orjson
+from tests.support.process.secrets import command_lines, told_secrets
 
 from paceline.platform.runtime import SystemClock, pause
 
@@ -112,19 +113,26 @@ def running_cluster(
     """`paceline up` on free ports in `data_dir`, ready on entry, stopped on exit.
 
     `restart`: a node that was killed starts again after 2 s. A failure inside the block carries the
-    ends of the nodes' logs. Afterwards the launcher has ended with 0 and no node told of a bug.
+    ends of the nodes' logs. Afterwards the launcher has ended with 0, no node told of a bug, and no
+    secret stands in a log or a command line.
     """
     restart_flag = "--restart" if restart else "--no-restart"
     fixed = ["up", "--json", "--port", "0", "--data-dir", str(data_dir), restart_flag]
     with _launched([*fixed, *arguments]) as launcher:
         try:
             bootstrap = _wait_ready(launcher)
-            yield RunningCluster(data_dir=data_dir, bootstrap=bootstrap)
+            cluster = RunningCluster(data_dir=data_dir, bootstrap=bootstrap)
+            yield cluster
+            pids = [launcher.process.pid, *(node["pid"] for node in cluster.nodes())]
+            told = command_lines(pids)
         except BaseException as error:
             error.add_note(log_tails(data_dir))
             raise
     assert launcher.process.returncode == 0, launcher.stderr()
     assert tracebacks(data_dir) == []
+    told["stderr of the launcher"] = launcher.stderr().encode()
+    secrets = told_secrets(data_dir, told)
+    assert not secrets, secrets
 
 
 class _Launcher:
