@@ -17,12 +17,13 @@ from paceline.http_api.rights import ASKER
 from paceline.security.access import NODE
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial
-from paceline.server.http_guard import check_digest
+from paceline.server.http_guard import receive_body
 from paceline.wire.controller_calls.base import Read
 from paceline.wire.controller_calls.table import CALLS
 from paceline.wire.once import SEQUENCE_HEADER, SESSION_HEADER
 from paceline.wire.proof import NODE_HEADER
 from paceline.wire.users import ANONYMOUS
+from paceline_controller.server.http_answers import JSON_BYTES_MAX
 from paceline_controller.server.http_errors import query_flag
 
 log = logging.getLogger("paceline.controller")
@@ -93,18 +94,18 @@ class Relay:
         if leader is None or RELAYED in request.headers or NODE_HEADER in request.headers:
             # Nor does the handler look: what a follower lacks is no proof that it is not there.
             raise NotLeaderError("this controller does not lead", leader=leader)
+        # Before it counts: whoever sends a body slowly keeps nobody else from the leader.
+        body = await receive_body(request, content_type=request.content_type, limit=JSON_BYTES_MAX)
         if self._relays_count >= RELAYS_MAX:
             raise OverloadedError("too many requests wait for the leader", retry_after_ms=100)
         self._relays_count += 1
         try:
-            return await self._relay(request, leader)
+            return await self._relay(request, body, leader)
         finally:
             self._relays_count -= 1
 
-    async def _relay(self, request: web.Request, leader: str) -> web.Response:
+    async def _relay(self, request: web.Request, body: bytes, leader: str) -> web.Response:
         assert self._http is not None, "started before it serves"
-        body = await request.read()
-        check_digest(request, body)
         given = request.headers
         headers = {key: given[key] for key in PASSED_ON if key in given and given[key].isascii()}
         headers[RELAYED] = self._controller_id

@@ -14,6 +14,7 @@ from tests.support.controller.harness import Controllers, controllers, eventuall
 from tests.support.controller.sessions import a_cluster
 
 from paceline.security.node_tls import Dial
+from paceline_controller.server import relay
 from paceline_controller.server.http_errors import problem_middleware
 from paceline_controller.server.relay import RELAYED, Relay
 
@@ -196,3 +197,27 @@ async def _serving(leader: _BadLeader | None) -> AsyncIterator[tuple[Any, str]]:
 
 async def _unreachable(request: web.Request) -> web.StreamResponse:
     raise AssertionError("a follower does not handle writes itself")
+
+
+async def test_bodies_that_come_slowly_keep_nobody_from_the_leader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(relay, "RELAYS_MAX", 4)
+    async with a_cluster(2) as (cluster, _):
+        address = cluster.addresses[1]
+        slow = []
+        for _ in range(8):
+            _, writer = await asyncio.open_connection(address.host, address.port)
+            writer.write(
+                b"POST /v1/topics HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                b"Content-Length: 100\r\n\r\n{"
+            )
+            slow.append(writer)
+        follower = cluster.nodes[cluster.ids[1]]
+        await eventually(lambda: follower.places.count >= 8, "all have come")
+
+        status, _ = await cluster.ask("POST", "/v1/topics", {"topic": "t", "queues": 1}, node=1)
+        for writer in slow:
+            writer.transport.abort()
+
+    assert status == 201
