@@ -66,7 +66,7 @@ class ControllerNode:
         expected_cluster_id: str | None = None,
         raft_tls: ReloadedTls | None = None,
     ) -> None:
-        """`expected_cluster_id`: of this data folder, None: not known yet; `raft_tls`: to reload."""
+        """`expected_cluster_id`: of the data folder, None: not known yet; `raft_tls`: to reload."""
         self.machine, self.quorum = machine, quorum
         self.hub, self.budget = Hub(), ByteBudget()
         self.places = Places(config.connections_max)

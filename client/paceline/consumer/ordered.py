@@ -7,7 +7,6 @@ succeeds, or is made a dead letter.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 from paceline.consumer.fetch.gaps import OnGap
 from paceline.consumer.group.allocation import Allocation, allocate_averagely
@@ -30,7 +29,6 @@ from paceline.consumer.settings.push import BatchListener, Listener, OnGivenUp
 from paceline.filters import ALL, Subscription, subscriptions
 from paceline.net.cluster import Cluster
 from paceline.net.connect import Bootstrap
-from paceline.net.group_links import GroupLinks
 from paceline.queues import QueueKey
 from paceline.wire.names import check_name, check_topic_name
 
@@ -72,9 +70,7 @@ class OrderedConsumer(ReadingConsumer):
         super().__init__(bootstrap)
         self.client_id = client_id or f"client-{self._cluster.random.token(8).hex()}"
         me = self._describe()
-        self._links = GroupLinks(self._cluster, me.introduction)
-        if on_error is not None:
-            self._links.refusals.on_refused = partial(on_error, None)
+        self._links = self._make_links(me.introduction, on_error)
         self._join = clustering(self._cluster, self._links, me, allocation)
         self._locks = QueueLocks(
             self._links,

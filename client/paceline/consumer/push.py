@@ -9,7 +9,6 @@ retention deletes before it was consumed is passed over, and reported.
 
 import os
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 from paceline.consumer.fetch.gaps import OnGap
 from paceline.consumer.group.allocation import Allocation, allocate_averagely
@@ -67,8 +66,7 @@ class PushConsumer(ReadingConsumer):
         one queue. A topic may come with a filter (`Subscription`). `client_id` must be unique in
         the group (default: random); for broadcasting "default", it names the file of offsets (on
         `disk`: the machine's own). `on_error` is told of queues that the brokers refuse to let us
-        read, and with None in place of the queue of rights and keys that we lack (it goes on trying
-        all the same). BadNameError for names, ConfigError for settings."""
+        read, and with None of rights that we lack. BadNameError; ConfigError for settings."""
         self._settings = settings or PushSettings()
         self._settings.validate()
         self.group = check_name(group, "group")
@@ -83,9 +81,7 @@ class PushConsumer(ReadingConsumer):
         self._is_broadcasting = self._settings.message_model == "broadcasting"
         self.client_id = check_client_id(client_id or self._some_client_id())
         self._me = self._describe()
-        self._links = GroupLinks(self._cluster, self._me.introduction)
-        if on_error is not None:
-            self._links.refusals.on_refused = partial(on_error, None)
+        self._links = self._make_links(self._me.introduction, on_error)
         self._processing = ConcurrentProcessing(
             self.hooks.around(run),
             self._settings,

@@ -25,7 +25,7 @@ from paceline.net.backoff import Backoff
 from paceline.net.cluster import Cluster
 from paceline.net.introduction import Who
 from paceline.net.master_link import MasterLink
-from paceline.net.refusals import Refusals
+from paceline.net.refusals import OnRefused, Refusals
 from paceline.platform.runtime import pause
 from paceline.types import GroupName
 from paceline.wire.calls.request import AnswerT, Reply, Request
@@ -51,11 +51,13 @@ _BEHIND_S = 1.5
 class GroupLinks:
     """One `MasterLink` for each broker group, made when it is first used."""
 
-    def __init__(self, cluster: Cluster, who: Who | None = None) -> None:
-        """`who`: what the brokers are told of us (None: nothing)."""
+    def __init__(
+        self, cluster: Cluster, who: Who | None = None, on_refused: OnRefused | None = None
+    ) -> None:
+        """`who`: what the brokers are told of us (None: nothing); `on_refused`: of `Refusals`."""
         self.cluster = cluster
         self._who = who
-        self.refusals = Refusals(cluster.clock)
+        self.refusals = Refusals(cluster.clock, on_refused)
         self._links: dict[GroupName, MasterLink] = {}
 
     def link(self, group: GroupName) -> MasterLink:

@@ -8,6 +8,7 @@ would stand still, and nobody would know why.
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import TypeAlias
 
 from paceline.errors import ConfigError, NotAuthorizedError, PacelineError, UnauthenticatedError
 from paceline.platform.ports import Clock
@@ -19,17 +20,19 @@ NOT_ALLOWED = (NotAuthorizedError, UnauthenticatedError, ConfigError)
 TOLD_AGAIN_MS = 60_000
 """A reason is told again if it was not heard for so long."""
 
+OnRefused: TypeAlias = Callable[[PacelineError], None]
+
 
 class Refusals:
     """Of one producer or consumer."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, on_refused: OnRefused | None = None) -> None:
+        """`on_refused` is called with what is told in the log, from the event loop."""
         self._clock = clock
+        self._on_refused = on_refused
         self._told: dict[str, int] = {}
         """Reason -> when it was heard last, ms of the monotonic clock."""
         self._last: PacelineError | None = None
-        self.on_refused: Callable[[PacelineError], None] | None = None
-        """Called with what is told in the log, from the event loop; set by the owner."""
 
     def heard(self, error: PacelineError) -> bool:
         """An attempt has failed; whether it was refused for want of a right or a key."""
@@ -40,8 +43,8 @@ class Refusals:
             del self._told[reason]
         if error.message not in self._told:
             log.warning("not_authorized: %s", error.message)
-            if self.on_refused is not None:
-                asyncio.get_running_loop().call_soon(self.on_refused, error)
+            if self._on_refused is not None:
+                asyncio.get_running_loop().call_soon(self._on_refused, error)
         self._told[error.message] = now_ms
         self._last = error
         return True

@@ -42,8 +42,8 @@ def test_polls_raise_the_last_one_once_and_nothing_that_has_passed() -> None:
 
 
 async def test_the_application_is_told_what_the_log_is_told() -> None:
-    refusals, told = Refusals(ManualClock()), []
-    refusals.on_refused = lambda error: told.append(error.message)
+    told: list[str] = []
+    refusals = Refusals(ManualClock(), lambda error: told.append(error.message))
 
     for _ in range(3):
         refusals.heard(NotAuthorizedError("no right"))

@@ -498,31 +498,3 @@ def test_messages_held_for_a_sync_go_after_a_snapshot_is_installed() -> None:
     single.receive(C2, snapshot_chunk(content, 0, len(content), term=1, commit=40))
 
     assert [m["next_node_idx"] for _, m in single.sent] == [31, 41]
-
-
-# -- what a node knows after its start -------------------------------------------------------------
-
-
-def test_a_node_that_starts_has_caught_up_with_the_first_leader_it_hears() -> None:
-    """Also one whose journal is lost: what it heard first says how far it must come."""
-    single = Single()
-    assert not single.core.has_caught_up, "nobody has said anything"
-
-    single.append(commands(2, 4, term=3), term=3, previous=(1, 0), commit=9)
-    assert single.core.applied_index == 4
-    assert not single.core.has_caught_up, "the leader has committed more"
-    single.append(commands(5, 9, term=3), term=3, previous=(4, 3), commit=12)
-    assert single.core.has_caught_up
-
-    single.append(commands(10, 10, term=3), term=3, previous=(9, 3), commit=12)
-    assert single.core.has_caught_up, "it stays so"
-
-
-def test_a_leader_has_caught_up_once_its_first_entry_is_applied() -> None:
-    single = Single()
-
-    single.become_leader()
-    assert not single.core.has_caught_up
-    single.acknowledge(C2, single.core.journal.last_index)
-
-    assert single.core.has_caught_up
