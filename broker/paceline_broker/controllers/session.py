@@ -31,6 +31,7 @@ from paceline.security.node_tls import Dial
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView
 from paceline.wire.messages import Nonce
+from paceline.wire.seal import Seals
 from paceline.wire.users import Security
 from paceline_broker.storage.identity import Identity
 
@@ -63,6 +64,8 @@ class _Link:
         self._outbox: asyncio.Queue[str] = asyncio.Queue(OUTBOX_MESSAGES_MAX)
         self._answers: dict[int, asyncio.Future[wire.Answer]] = {}
         self._ids = itertools.count(1)
+        self._seals: Seals | None = None
+        """From the hello on, unless inside TLS."""
 
     def tell(self, text: str) -> None:
         """Queue a heartbeat; dropped while the link is down or clogged: the next replaces it."""
@@ -150,6 +153,7 @@ class _Link:
 
     async def _shake_hands(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         owner = self._owner
+        self._seals = None
         challenge = self._parsed(await socket.receive())
         if not isinstance(challenge, wire.Challenge):
             raise PeerError(f"controller {self.address} began with {type(challenge).__name__}")
@@ -162,14 +166,20 @@ class _Link:
             store_id=identity.store_id,
             replica_id=identity.replica_id,
             nonce=Nonce.fresh(owner.random),
+            is_sealed=socket.get_extra_info("ssl_object") is None,
         )
         await socket.send_str(wire.encode(hello))
-        welcome = self._parsed(await socket.receive())
+        answer = await socket.receive()
+        if answer.type is not aiohttp.WSMsgType.TEXT:  # as a refusal is: nothing is proven by it
+            self._seals = hello.seals(owner.secret, challenge, is_dialer=True)
+        welcome = self._parsed(answer)
         if isinstance(welcome, wire.Refused):
             owner.refused(welcome)
             raise PeerError(f"{self.address} refused the session: {welcome.detail}")
         if not isinstance(welcome, wire.Welcome):
             raise PeerError(f"controller {self.address} answered {type(welcome).__name__}")
+        if hello.is_sealed and self._seals is None:
+            raise PeerError(f"controller {self.address} does not authenticate what it says")
         try:
             wire.check_welcome(welcome, challenge, hello, owner.secret)
         except UnauthenticatedError as error:
@@ -188,18 +198,27 @@ class _Link:
         self.is_leader = welcome.is_leader
 
     def _parsed(self, message: aiohttp.WSMessage) -> wire.FromController:
-        if message.type is not aiohttp.WSMsgType.TEXT:  # also when it closes in the handshake
+        kind = aiohttp.WSMsgType.TEXT if self._seals is None else aiohttp.WSMsgType.BINARY
+        if message.type is not kind:  # also when it closes in the handshake
             raise PeerError(f"controller {self.address} sent {message.type.name}")
-        return wire.parse_from_controller(message.data)
+        if self._seals is None:
+            return wire.parse_from_controller(message.data)
+        return wire.parse_from_controller(self._seals.incoming.open_message(message.data))
 
     async def _write(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         while True:
             try:
-                await socket.send_str(await self._outbox.get())
+                await self._send(socket, await self._outbox.get())
             except (aiohttp.ClientError, OSError) as error:
                 log.info("controller_link_write", extra={"to": self.address, "reason": str(error)})
                 await socket.close()
                 return
+
+    async def _send(self, socket: aiohttp.ClientWebSocketResponse, text: str) -> None:
+        if self._seals is None:
+            await socket.send_str(text)
+        else:
+            await socket.send_bytes(self._seals.outgoing.message(text.encode()))
 
     def _on_message(self, message: wire.FromController) -> None:
         match message:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paceline.errors import PeerError, UnauthenticatedError
+from paceline.errors import PeerError
 from paceline.platform.address import parse_address
 from paceline.platform.ports import Buffer
 from paceline.security.node_tls import Dial
@@ -85,13 +85,9 @@ class EscapeConnection:
 
 
 async def _prove(receiver: Conversation, sender: Sender, group: GroupView) -> None:
-    hello, secret = sender.hello, sender.secret
-    receiver.say(hello)
-    challenge = await receiver.hear(EscapeChallenge)
-    if not challenge.is_proven(secret, hello):
-        raise UnauthenticatedError("the peer does not hold this cluster's secret")
+    challenge, proof = await receiver.greet(sender.hello, EscapeChallenge, sender.secret)
     found = (challenge.group, challenge.replica_id, challenge.incarnation)
     if found != (group.group, group.master, group.master_incarnation):
         raise PeerError(f"{found} answers, not the master of group {group.group}")
-    receiver.say(EscapeProof(proof=hello.proof(secret, challenge)))
+    receiver.say(EscapeProof(proof=proof))
     await receiver.hear(EscapeAnswer)

@@ -11,7 +11,7 @@ from paceline.errors import PacelineError, PeerError, UnauthenticatedError
 from paceline.platform.runtime import spawn
 from paceline.types import MasterEpoch
 from paceline.wire.messages import NO_PROOF, Nonce
-from paceline_broker.replication.master.ports import Link
+from paceline_broker.replication.master.ports import PeerLink
 from paceline_broker.replication.messages import (
     HELLO_BYTES_MAX,
     MESSAGE_BYTES_MAX,
@@ -35,7 +35,7 @@ log = logging.getLogger("paceline.escape")
 class EscapeSession:
     """One connection."""
 
-    def __init__(self, intake: Intake, link: Link, secret: bytes, nonce: Nonce) -> None:
+    def __init__(self, intake: Intake, link: PeerLink, secret: bytes, nonce: Nonce) -> None:
         self._link = link
         self._intake = intake
         self._secret = secret
@@ -64,7 +64,7 @@ class EscapeSession:
             nonce=self._nonce,
             proof=NO_PROOF,
         )
-        self._link.write([challenge.proven(self._secret, hello).encode()])
+        self._link.challenge(hello, challenge)
 
     def read(self, received: bytearray) -> None:
         """See `PeerSession`."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from paceline.errors import PeerError, UnauthenticatedError
+from paceline.errors import PeerError
 from paceline.security.node_tls import Dial
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.integrity.repair_wire import (
@@ -69,12 +69,7 @@ class RepairConnection:
 
 
 async def _claim(source: Conversation, requester: Requester, at: PhysicalOffset) -> RepairOffer:
-    hello, secret = requester.hello, requester.secret
-    source.say(hello)
-    challenge = await source.hear(RepairChallenge)
-    if not challenge.is_proven(secret, hello):
-        raise UnauthenticatedError("the peer does not hold this cluster's secret")
-    proof = hello.proof(secret, challenge)
+    _, proof = await source.greet(requester.hello, RepairChallenge, requester.secret)
     source.say(RepairClaim(proof=proof, epoch=requester.epoch, position=at))
     offer = await source.hear(RepairOffer)
     if offer.epoch != requester.epoch:  # R24

@@ -26,7 +26,7 @@ from paceline_broker.integrity.repair_wire import (
 )
 from paceline_broker.log.repair import first_bad
 from paceline_broker.replication.frames import encode_frame_header
-from paceline_broker.replication.master.ports import Link
+from paceline_broker.replication.master.ports import PeerLink
 from paceline_broker.replication.messages import (
     HELLO_BYTES_MAX,
     Hello,
@@ -60,17 +60,16 @@ class RepairSource:
             return Refused(code="OTHER_CLUSTER", detail="this broker is of another cluster")
         return None
 
-    def challenge(self, secret: bytes, hello: Hello, nonce: Nonce) -> RepairChallenge:
+    def challenge(self, nonce: Nonce) -> RepairChallenge:
         known = self.store.identity.identity
         assert known.replica_id is not None
-        challenge = RepairChallenge(
+        return RepairChallenge(
             replica_id=known.replica_id,
             incarnation=known.incarnation,
             epoch=self.store.identity.epoch,
             nonce=nonce,
             proof=NO_PROOF,
         )
-        return challenge.proven(secret, hello)
 
     def offer(self, claim: RepairClaim) -> RepairOffer | Refused:
         """Only between members of one epoch (R24)."""
@@ -111,7 +110,7 @@ class RepairSource:
 class RepairSession:
     """One connection: hello, claim, then ranges."""
 
-    def __init__(self, source: RepairSource, link: Link, secret: bytes, nonce: Nonce) -> None:
+    def __init__(self, source: RepairSource, link: PeerLink, secret: bytes, nonce: Nonce) -> None:
         self._link = link
         self._source = source
         self._secret = secret
@@ -147,8 +146,7 @@ class RepairSession:
             self._link.refuse(refused)
             return
         self._hello = hello
-        challenge = self._source.challenge(self._secret, hello, self._nonce)
-        self._link.write([challenge.encode()])
+        self._link.challenge(hello, self._source.challenge(self._nonce))
 
     def _on_claim(self, hello: Hello, claim: RepairClaim) -> None:
         if not hello.is_proven(claim.proof, self._secret, peer_nonce=self._nonce):

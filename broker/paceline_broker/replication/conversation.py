@@ -4,14 +4,21 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
-from paceline.errors import DeadlineError, PeerError
+import msgspec
+
+from paceline.errors import DeadlineError, PeerError, UnauthenticatedError
 from paceline.platform.ports import Buffer
 from paceline.security.node_tls import Dial
+from paceline.wire.messages import Proof
+from paceline.wire.seal import RECORD_HEAD_BYTES, Seals, record_size
+from paceline_broker.replication.frames import FRAME_BYTES_MAX
 from paceline_broker.replication.messages import (
     MESSAGE_BYTES_MAX,
     PREFIX_BYTES,
+    Hello,
     Message,
     MessageT,
+    PeerChallenge,
     parse_answer,
     parse_prefix,
 )
@@ -19,10 +26,11 @@ from paceline_broker.replication.messages import (
 CONNECT_TIMEOUT_S = 1.0
 
 T = TypeVar("T")
+ChallengeT = TypeVar("ChallengeT", bound=PeerChallenge)
 
 
 class Conversation:
-    """Opened by `open`; `close` at the end, whatever happened.
+    """Opened by `open`; then `greet`; `close` at the end, whatever happened.
 
     What `hear` and `exactly` raise (PeerError, DeadlineError, OSError) is its end.
     """
@@ -33,6 +41,10 @@ class Conversation:
         self._reader = reader
         self._writer = writer
         self._answer_timeout_s = answer_timeout_s
+        self._seals: Seals | None = None
+        """From the challenge on, unless inside TLS."""
+        self._content = b""
+        """Of the record that is being read."""
 
     @classmethod
     async def open(
@@ -43,8 +55,28 @@ class Conversation:
         reader, writer = await _in_time(opening, CONNECT_TIMEOUT_S)
         return cls(reader, writer, answer_timeout_s)
 
+    async def greet(
+        self, hello: Hello, kind: type[ChallengeT], secret: bytes
+    ) -> tuple[ChallengeT, Proof]:
+        """Say hello; the challenge, proven, and the own proof, to be said next.
+
+        Raises UnauthenticatedError, and as `hear`.
+        """
+        is_tls = self._writer.get_extra_info("ssl_object") is not None
+        hello = msgspec.structs.replace(hello, is_sealed=not is_tls)
+        self.say(hello)
+        challenge = await self.hear(kind)
+        if not challenge.is_proven(secret, hello):
+            raise UnauthenticatedError("the peer does not hold this cluster's secret")
+        self._seals = hello.seals(secret, peer_nonce=challenge.nonce, is_dialer=True)
+        return challenge, hello.proof(secret, challenge)
+
     def say(self, message: Message, followed_by: Sequence[Buffer] = ()) -> None:
-        self._writer.writelines([message.encode(), *followed_by])
+        buffers = [message.encode(), *followed_by]
+        if self._seals is None:
+            self._writer.writelines(buffers)
+        else:
+            self._writer.write(self._seals.outgoing.record(buffers))
 
     async def hear(self, kind: type[MessageT]) -> MessageT:
         """The next message. A refusal is raised as PeerError."""
@@ -53,6 +85,18 @@ class Conversation:
         return parse_answer(await self.exactly(size), kind)
 
     async def exactly(self, size_bytes: int) -> bytes:
+        """The next so many bytes."""
+        if self._seals is None:
+            return await self._read(size_bytes)
+        while len(self._content) < size_bytes:
+            head = await self._read(RECORD_HEAD_BYTES)
+            size = record_size(head, size_bytes_max=FRAME_BYTES_MAX)
+            record = head + await self._read(size - RECORD_HEAD_BYTES)
+            self._content += self._seals.incoming.open_record(memoryview(record))
+        taken, self._content = self._content[:size_bytes], self._content[size_bytes:]
+        return taken
+
+    async def _read(self, size_bytes: int) -> bytes:
         try:
             return await _in_time(self._reader.readexactly(size_bytes), self._answer_timeout_s)
         except asyncio.IncompleteReadError:

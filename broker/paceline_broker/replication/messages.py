@@ -4,7 +4,9 @@ connections of replication, repair and escape open.
 All three open alike. Whoever connects says hello, with a nonce. The other side answers with a
 challenge: a nonce of its own and its proof that it holds the cluster secret. The first proves the
 same in its next message; nothing about a log is said before that. Each kind of connection has a
-purpose of its own, so a proof of one serves on no other.
+purpose of its own, so a proof of one serves on no other. After the challenge everything travels in
+sealed records (`wire.seal`), except by TLS. What a record holds is whole: messages, a frame, or a
+piece of a checkpoint.
 
 Each message travels as u32 LE magic "PLR1", u32 LE size, then that many bytes of JSON. Any byte
 string is read as a message or is a PeerError.
@@ -26,6 +28,7 @@ from paceline.wire.commands import Epoch, Group, Replica, Start, Token
 from paceline.wire.fields import I64_MAX
 from paceline.wire.messages import Nonce, Proof, message_json, read_message
 from paceline.wire.proof import Statement
+from paceline.wire.seal import Seals
 
 MAGIC = 0x31524C50  # "PLR1", also the version of the protocol
 PREFIX_BYTES = 8
@@ -67,6 +70,25 @@ class Hello(Message, frozen=True, kw_only=True):
     replica_id: Replica
     incarnation: Start
     nonce: Nonce
+    is_sealed: bool = False
+    """What follows the challenge is sealed, in both directions; true unless it comes by TLS."""
+
+    @property
+    def purpose(self) -> str:
+        """Of the proofs: they say how the connection goes on, so nobody can talk it down."""
+        return f"{self.PURPOSE}-sealed" if self.is_sealed else self.PURPOSE
+
+    def seals(self, secret: bytes, *, peer_nonce: bytes, is_dialer: bool) -> Seals | None:
+        """How it goes on after the challenge; None: as it is, inside TLS."""
+        if not self.is_sealed:
+            return None
+        return Seals(
+            secret,
+            purpose=self.PURPOSE,
+            is_dialer=is_dialer,
+            dialer_nonce=self.nonce,
+            listener_nonce=peer_nonce,
+        )
 
     def proof(self, secret: bytes, challenge: "PeerChallenge") -> Proof:
         """Of whoever said hello, over its identity and both nonces."""
@@ -78,7 +100,7 @@ class Hello(Message, frozen=True, kw_only=True):
     def _statement(self, peer_nonce: bytes) -> Statement:
         who = f"{self.cluster_id}/{self.group}/{self.replica_id}/{self.incarnation}"
         return Statement(
-            purpose=self.PURPOSE,
+            purpose=self.purpose,
             prover=f"{self.PROVER}:{who}",
             own_nonce=self.nonce,
             peer_nonce=peer_nonce,
@@ -111,7 +133,7 @@ class PeerChallenge(Message, frozen=True, kw_only=True):
     def _statement(self, hello: Hello) -> Statement:
         who = f"{self.group_of(hello)}/{self.replica_id}/{self.incarnation}/{self.epoch}"
         return Statement(
-            purpose=hello.PURPOSE,
+            purpose=hello.purpose,
             prover=f"{self.PROVER}:{who}",
             own_nonce=self.nonce,
             peer_nonce=hello.nonce,

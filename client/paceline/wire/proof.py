@@ -34,10 +34,16 @@ class Statement:
 
     def proof(self, secret: bytes) -> bytes:
         """That the prover holds `secret`; PROOF_BYTES long."""
-        parts = [self.purpose.encode(), self.prover.encode(), self.own_nonce, self.peer_nonce]
-        message = b"".join(len(part).to_bytes(4, "little") + part for part in parts)
-        return hmac.new(secret, message, hashlib.sha256).digest()
+        parts = (self.purpose.encode(), self.prover.encode(), self.own_nonce, self.peer_nonce)
+        return keyed_hash(secret, *parts)
 
     def is_proven(self, proof: bytes, secret: bytes) -> bool:
         """Whether `proof` is what the prover gives."""
         return hmac.compare_digest(proof, self.proof(secret))
+
+
+def keyed_hash(secret: bytes, *parts: bytes) -> bytes:
+    """HMAC-SHA256 over the parts, each with its length. The first says what for, and no two uses
+    have the same: then a hash of one is of no use in another."""
+    message = b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+    return hmac.new(secret, message, hashlib.sha256).digest()

@@ -13,6 +13,9 @@ After an unknown outcome the broker repeats the same (session, sequence, command
 another controller; the state machine applies it once and answers the same (R7). UNKNOWN_SESSION
 says the session expired: that sequence never will be applied from now on, so the group's present
 state tells its outcome (R38). `RegisterReplica` is sent once per incarnation (R9).
+
+What follows a `Hello` that is sealed is not text but binary messages, each a tag and the JSON
+(`wire.seal`); only a `Refused` in place of the `Welcome` is text, since it proves nothing.
 docs/protocol/controller.md has examples.
 """
 
@@ -29,8 +32,9 @@ from paceline.platform.ports import Buffer
 from paceline.types import ControllerId, GroupName, MasterEpoch, ReplicaId
 from paceline.wire.calls.request import U32_MAX, Number, Text, matching, snake_case
 from paceline.wire.commands import TOKEN_PATTERN, Address, Epoch, Group, Replica, Start, Token
-from paceline.wire.messages import Nonce, Proof, message_json, read_message
+from paceline.wire.messages import NO_PROOF, Nonce, Proof, message_json, read_message
 from paceline.wire.proof import Statement
+from paceline.wire.seal import Seals
 from paceline.wire.session_commands import (
     AlterSyncStateSet,
     BrokerCommand,
@@ -116,7 +120,26 @@ class Hello(Message, frozen=True, kw_only=True):
     store_id: Token
     replica_id: Replica | None = None
     nonce: Nonce
+    is_sealed: bool = False
+    """What follows is sealed, in both directions; true unless the session is inside TLS."""
     proof: Proof
+
+    @property
+    def purpose(self) -> str:
+        """Of the proofs: they say how the session goes on, so nobody can talk it down."""
+        return "session-sealed" if self.is_sealed else "session"
+
+    def seals(self, secret: bytes, challenge: Challenge, *, is_dialer: bool) -> Seals | None:
+        """How the session goes on; None: as it is, inside TLS."""
+        if not self.is_sealed:
+            return None
+        return Seals(
+            secret,
+            purpose="session",
+            is_dialer=is_dialer,
+            dialer_nonce=self.nonce,
+            listener_nonce=challenge.nonce,
+        )
 
 
 class Welcome(Message, frozen=True, kw_only=True):
@@ -289,23 +312,25 @@ def make_hello(
     store_id: str,
     replica_id: ReplicaId | None,
     nonce: Nonce,
+    is_sealed: bool,
 ) -> Hello:
     """The broker's answer to a challenge."""
-    said = _of_broker(group, store_id, nonce=nonce, challenge=challenge)
-    return Hello(
+    hello = Hello(
         cluster_id=cluster_id,
         group=group,
         store_id=store_id,
         replica_id=replica_id,
         nonce=nonce,
-        proof=Proof(said.proof(secret)),
+        is_sealed=is_sealed,
+        proof=NO_PROOF,
     )
+    proof = Proof(_of_broker(hello, challenge).proof(secret))
+    return msgspec.structs.replace(hello, proof=proof)
 
 
 def check_hello(hello: Hello, challenge: Challenge, secret: bytes) -> None:
     """Raises UnauthenticatedError if the broker does not hold our secret."""
-    said = _of_broker(hello.group, hello.store_id, nonce=hello.nonce, challenge=challenge)
-    if not said.is_proven(hello.proof, secret):
+    if not _of_broker(hello, challenge).is_proven(hello.proof, secret):
         raise UnauthenticatedError(
             f"broker {hello.group}/{hello.store_id} does not hold this cluster's secret"
         )
@@ -325,18 +350,21 @@ def check_welcome(welcome: Welcome, challenge: Challenge, hello: Hello, secret: 
         )
 
 
-def _of_broker(group: GroupName, store_id: str, *, nonce: bytes, challenge: Challenge) -> Statement:
+def _of_broker(hello: Hello, challenge: Challenge) -> Statement:
+    who = f"{hello.group}/{hello.store_id}"
+    if hello.is_sealed:  # all that it says of itself; TLS covers that by itself
+        who += f"/{hello.cluster_id or ''}/{hello.replica_id or ''}"
     return Statement(
-        purpose="session",
-        prover=f"store:{group}/{store_id}",
-        own_nonce=nonce,
+        purpose=hello.purpose,
+        prover=f"store:{who}",
+        own_nonce=hello.nonce,
         peer_nonce=challenge.nonce,
     )
 
 
 def _of_controller(challenge: Challenge, hello: Hello) -> Statement:
     return Statement(
-        purpose="session",
+        purpose=hello.purpose,
         prover=f"controller:{challenge.controller_id}",
         own_nonce=challenge.nonce,
         peer_nonce=hello.nonce,

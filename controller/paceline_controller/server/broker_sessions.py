@@ -30,6 +30,7 @@ from paceline.types import ControllerId, ReplicaId
 from paceline.wire import session as wire
 from paceline.wire.cluster import GroupSettings
 from paceline.wire.messages import Nonce
+from paceline.wire.seal import Seal, Seals, check_sealing
 from paceline_controller.leader.proposer import Proposer
 from paceline_controller.leader.supervisor import Supervisor
 from paceline_controller.quorum import Quorum
@@ -96,10 +97,12 @@ class SessionServer:
         if transport is None:
             return socket
         is_stranger(request)
-        hello = await self._shake_hands(request, socket)
-        if hello is None:
+        welcomed = await self._shake_hands(request, socket, transport)
+        if welcomed is None:
             return socket
-        session = self._hub.admit(hello, socket=socket, transport=transport)
+        hello, seals = welcomed
+        outgoing, incoming = (None, None) if seals is None else (seals.outgoing, seals.incoming)
+        session = self._hub.admit(hello, socket=socket, transport=transport, seal=outgoing)
         log.info("session_opened", extra=_who(session))
         try:
             # In one turn with the admission: no view and no change of leader is missed.
@@ -107,7 +110,7 @@ class SessionServer:
             session.send_security(self._security_text())
             if self._machine.cluster_id:
                 session.send_view(self._view_text())
-            await self._read(session, socket)
+            await self._read(session, socket, incoming)
         finally:
             self._hub.leave(session)
             session.close()
@@ -118,9 +121,14 @@ class SessionServer:
     # -- handshake ----------------------------------------------------------------------------
 
     async def _shake_hands(
-        self, request: web.Request, socket: web.WebSocketResponse
-    ) -> wire.Hello | None:
-        """The broker's hello, welcomed; None if it was refused or left."""
+        self,
+        request: web.Request,
+        socket: web.WebSocketResponse,
+        transport: asyncio.BaseTransport,
+    ) -> tuple[wire.Hello, Seals | None] | None:
+        """The broker's hello, welcomed, and how the session goes on; None if it was refused or
+        left."""
+        is_tls = transport.get_extra_info("ssl_object") is not None
         challenge = wire.Challenge(
             controller_id=self._controller_id, nonce=Nonce.fresh(self._random)
         )
@@ -128,7 +136,7 @@ class SessionServer:
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
                 message = await socket.receive()
-            hello = self._check_hello(message, challenge)
+            hello = self._check_hello(message, challenge, is_tls=is_tls)
         except PacelineError as error:
             strangers.warning("session_refused", extra={"code": error.code, "why": error.message})
             await socket.send_str(
@@ -149,11 +157,17 @@ class SessionServer:
             session_timeout_ms=self._timeout_ms,
             proof=wire.welcome_proof(challenge, hello, self._secret),
         )
-        await socket.send_str(wire.encode(welcome))
+        seals = hello.seals(self._secret, challenge, is_dialer=False)
+        if seals is None:
+            await socket.send_str(wire.encode(welcome))
+        else:
+            await socket.send_bytes(seals.outgoing.message(wire.encode(welcome).encode()))
         is_proven(request)
-        return hello
+        return hello, seals
 
-    def _check_hello(self, message: WSMessage, challenge: wire.Challenge) -> wire.Hello | None:
+    def _check_hello(
+        self, message: WSMessage, challenge: wire.Challenge, *, is_tls: bool
+    ) -> wire.Hello | None:
         if message.type in (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR):
             return None
         if message.type is not WSMsgType.TEXT:
@@ -161,6 +175,7 @@ class SessionServer:
         hello = wire.parse_from_broker(message.data)
         if not isinstance(hello, wire.Hello):
             raise UnauthenticatedError("a session begins with a hello")
+        check_sealing(is_sealed=hello.is_sealed, is_tls=is_tls)
         wire.check_hello(hello, challenge, self._secret)
         known = self._machine.cluster_id
         is_foreign = hello.cluster_id is not None and known and hello.cluster_id != known
@@ -178,7 +193,10 @@ class SessionServer:
 
     # -- messages -----------------------------------------------------------------------------
 
-    async def _read(self, session: BrokerSession, socket: web.WebSocketResponse) -> None:
+    async def _read(
+        self, session: BrokerSession, socket: web.WebSocketResponse, seal: Seal | None
+    ) -> None:
+        kind = WSMsgType.TEXT if seal is None else WSMsgType.BINARY
         silence_s = SILENCES_MAX * self._timeout_ms / 1000
         while True:
             try:
@@ -188,10 +206,11 @@ class SessionServer:
                 log.warning("session_silent", extra=_who(session))
                 session.abort()
                 return
-            if message.type is not WSMsgType.TEXT:
+            if message.type is not kind:
                 return  # closed, broken, or nothing a broker says
             try:
-                self._on_message(session, wire.parse_from_broker(message.data))
+                said = message.data if seal is None else seal.open_message(message.data)
+                self._on_message(session, wire.parse_from_broker(said))
             except PacelineError as error:
                 log.warning("session_refused", extra={**_who(session), "why": error.message})
                 session.send(wire.encode(wire.Refused(code=error.code, detail=error.message)))

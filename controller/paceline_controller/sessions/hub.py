@@ -12,6 +12,7 @@ from aiohttp import web
 
 from paceline.platform.runtime import spawn
 from paceline.types import GroupName
+from paceline.wire.seal import Seal
 from paceline.wire.session import Hello, Leadership, ReportWanted, encode
 from paceline_controller.election.contacts import ConnectionId
 
@@ -35,10 +36,13 @@ class BrokerSession:
         *,
         socket: web.WebSocketResponse,
         transport: asyncio.BaseTransport,
+        seal: Seal | None,
     ) -> None:
+        """`seal`: of what it is sent; None: inside TLS."""
         self.connection = connection
         self.hello = hello
         self._socket = socket
+        self._seal = seal
         self._transport = transport
         self.commands: set[asyncio.Task[None]] = set()
         self.session_ids: deque[str] = deque(maxlen=SESSION_IDS_MAX)
@@ -102,7 +106,10 @@ class BrokerSession:
 
     async def _send_now(self, text: str) -> None:
         async with asyncio.timeout(SEND_TIMEOUT_S):
-            await self._socket.send_str(text)
+            if self._seal is None:
+                await self._socket.send_str(text)
+            else:
+                await self._socket.send_bytes(self._seal.message(text.encode()))
 
 
 class Hub:
@@ -113,10 +120,17 @@ class Hub:
         self._next_connection = 1
 
     def admit(
-        self, hello: Hello, *, socket: web.WebSocketResponse, transport: asyncio.BaseTransport
+        self,
+        hello: Hello,
+        *,
+        socket: web.WebSocketResponse,
+        transport: asyncio.BaseTransport,
+        seal: Seal | None,
     ) -> BrokerSession:
         """Two of the same store may live side by side for a moment: the old one dies by itself."""
-        session = BrokerSession(self._next_connection, hello, socket=socket, transport=transport)
+        session = BrokerSession(
+            self._next_connection, hello, socket=socket, transport=transport, seal=seal
+        )
         self.sessions[session.connection] = session
         self._next_connection += 1
         return session

@@ -15,6 +15,7 @@ from paceline.types import ControllerId, GroupName, Incarnation, MasterEpoch, Re
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView
 from paceline.wire.messages import Nonce
+from paceline.wire.seal import Seals
 from paceline_controller.config import ControllerConfig
 from paceline_controller.node import ControllerNode
 from paceline_controller.quorum_memory import MemoryLog, MemoryQuorum
@@ -143,6 +144,7 @@ class TalkingBroker:
         self.orders: list[wire.TransferOrder] = []
         self.answers_orders = True
         self.sockets: list[aiohttp.ClientWebSocketResponse] = []
+        self._seals: dict[aiohttp.ClientWebSocketResponse, Seals] = {}
         self.answers: dict[int, asyncio.Future[wire.Answer]] = {}
         self.views_seen = 0
         self._ids = 0
@@ -151,7 +153,7 @@ class TalkingBroker:
         self._runner: web.AppRunner
         self.address = ""
 
-    async def start(self, *, secret: bytes = SECRET) -> None:
+    async def start(self, *, secret: bytes = SECRET, is_sealed: bool = True) -> None:
         app = web.Application()
         app.router.add_get("/v1/probe", self._probe)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
@@ -159,7 +161,7 @@ class TalkingBroker:
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         self.address = f"127.0.0.1:{self._runner.addresses[0][1]}"
         for address in self.cluster.addresses:
-            await self.connect(str(address), secret=secret)
+            await self.connect(str(address), secret=secret, is_sealed=is_sealed)
 
     async def join(self) -> None:
         """Start, open a session, register, send a first heartbeat."""
@@ -188,7 +190,9 @@ class TalkingBroker:
         }
         return await self.command(wire.RegisterReplica(**arguments))
 
-    async def connect(self, address: str, *, secret: bytes = SECRET) -> None:
+    async def connect(
+        self, address: str, *, secret: bytes = SECRET, is_sealed: bool = True
+    ) -> None:
         socket = await self.cluster.http.ws_connect(f"http://{address}{wire.PATH}")
         challenge = wire.parse_from_controller(await socket.receive_str())
         assert isinstance(challenge, wire.Challenge)
@@ -200,15 +204,23 @@ class TalkingBroker:
             store_id=self.store_id,
             replica_id=self.replica_id,
             nonce=Nonce(b"n" * 16),
+            is_sealed=is_sealed,
         )
         await socket.send_str(wire.encode(hello))
-        welcome = wire.parse_from_controller(await socket.receive_str())
+        seals = hello.seals(secret, challenge, is_dialer=True)
+        answer = await socket.receive()
+        if seals is not None and answer.type is aiohttp.WSMsgType.BINARY:
+            welcome = wire.parse_from_controller(seals.incoming.open_message(answer.data))
+        else:
+            welcome = wire.parse_from_controller(answer.data)
         if isinstance(welcome, wire.Refused):
             await socket.close()
             raise PermissionError(welcome.code)
         assert isinstance(welcome, wire.Welcome)
         wire.check_welcome(welcome, challenge, hello, secret)
+        assert seals is not None
         self.sockets.append(socket)
+        self._seals[socket] = seals
         self._tasks.append(spawn(self._read(socket), name=f"broker_read:{self.store_id}"))
 
     async def command(self, command: wire.BrokerCommand, *, node: int = 0) -> dict[str, Any]:
@@ -229,7 +241,7 @@ class TalkingBroker:
             sequence=sequence,
             command=command.to_json(),
         )
-        await self.sockets[node].send_str(wire.encode(request))
+        await self._send(self.sockets[node], request)
         async with asyncio.timeout(DEADLINE_S):
             return await waiting
 
@@ -250,10 +262,9 @@ class TalkingBroker:
             "view_version": 0 if self.view is None else self.view.version,
             **changes,
         }
-        text = wire.encode(wire.Heartbeat(**arguments))
         for session in self.sockets:
             if not session.closed:
-                await session.send_str(text)
+                await self._send(session, wire.Heartbeat(**arguments))
 
     async def _step_down(self, order: wire.TransferOrder) -> None:
         assert self.replica_id is not None
@@ -269,7 +280,13 @@ class TalkingBroker:
         )
 
     async def say(self, message: wire.FromBroker, *, node: int = 0) -> None:
-        await self.sockets[node].send_str(wire.encode(message))
+        await self._send(self.sockets[node], message)
+
+    async def _send(
+        self, socket: aiohttp.ClientWebSocketResponse, message: wire.FromBroker
+    ) -> None:
+        seal = self._seals[socket].outgoing
+        await socket.send_bytes(seal.message(wire.encode(message).encode()))
 
     async def kill(self) -> None:
         """As kill -9: the ports close, the connections break."""
@@ -305,7 +322,8 @@ class TalkingBroker:
 
     async def _read(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         async for message in socket:
-            match wire.parse_from_controller(message.data):
+            said = self._seals[socket].incoming.open_message(message.data)
+            match wire.parse_from_controller(said):
                 case wire.View() as news:
                     self.views_seen += 1
                     view = ClusterView.from_json(news.view)

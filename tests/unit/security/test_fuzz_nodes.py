@@ -46,6 +46,7 @@ REPLICA_HELLO = messages.Hello(
     replica_id=ReplicaId(2),
     incarnation=Incarnation(1),
     nonce=Nonce(bytes(16)),
+    is_sealed=True,
 )
 RAFT_HELLO = raft.Hello(
     protocol=raft.PROTOCOL,

@@ -216,6 +216,7 @@ async def test_nobody_becomes_a_node_by_what_he_says(who: str | None) -> None:
                 store_id="store-1",
                 cluster_id=cluster.leader.machine.cluster_id,
                 nonce=Nonce(bytes(16)),
+                is_sealed=True,
                 proof=Proof(bytes(32)),
             )
             await socket.send_str(wire.encode(hello))

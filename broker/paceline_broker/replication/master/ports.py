@@ -9,7 +9,7 @@ from paceline.platform.ports import Buffer
 from paceline.types import Incarnation, PhysicalOffset, ReplicaId
 from paceline_broker.replication.handshake import ConnectionId, Welcome
 from paceline_broker.replication.master.events import AlterSyncStateSet
-from paceline_broker.replication.messages import Refused
+from paceline_broker.replication.messages import Hello, PeerChallenge, Refused
 
 Confirmed: TypeAlias = Callable[[PacelineError | None], None]
 Propose: TypeAlias = Callable[[AlterSyncStateSet], None]
@@ -70,6 +70,14 @@ class Link(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class PeerLink(Link, Protocol):
+    """One of a peer that is no replica, as the server gives it to a session."""
+
+    def challenge(self, hello: Hello, challenge: PeerChallenge) -> None:
+        """Answer a hello, proven; what follows is sealed. PeerError: the peer does not do that."""
+        ...
 
 
 class PeerSession(Protocol):

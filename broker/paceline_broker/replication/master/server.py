@@ -24,6 +24,7 @@ from paceline.server.connections import Connection, Connections, ConnectionState
 from paceline.types import GroupName
 from paceline.wire.calls.request import tag_of
 from paceline.wire.messages import NO_PROOF, Nonce
+from paceline.wire.seal import Seals, check_sealing
 from paceline_broker.replication.frames import ACKNOWLEDGEMENT_BYTES, parse_acknowledgement
 from paceline_broker.replication.handshake import (
     Challenge,
@@ -32,12 +33,14 @@ from paceline_broker.replication.handshake import (
     Welcome,
 )
 from paceline_broker.replication.install import INSTALL_S_MAX, send_checkpoint
-from paceline_broker.replication.master.ports import Link, PeerSession
+from paceline_broker.replication.master.ports import PeerLink, PeerSession
 from paceline_broker.replication.master.term import MasterTerm
 from paceline_broker.replication.messages import (
     HELLO_BYTES_MAX,
     MESSAGE_BYTES_MAX,
+    PREFIX_BYTES,
     Hello,
+    PeerChallenge,
     Refused,
     parse_message,
     take_message,
@@ -53,6 +56,8 @@ CONNECTIONS_MAX = 64
 """A group has a handful of replicas; the rest are repairs, escapes and reconnects."""
 STRANGERS_MAX = 64
 """A handshake takes some ms; a flood of 10,000 connections a second leaves it 3 ms at least."""
+RECORD_BYTES_MAX = 20 * 1024 * 1024
+"""Of a proven peer: an escape's message with its batches (service/escape/wire.py) still fits."""
 JOIN_BYTES_MAX = 64 * 1024
 """Up to here small buffers are joined into one write; above, they go without a copy."""
 
@@ -70,10 +75,10 @@ class ReplicationServer:
         self.strangers = Connections(STRANGERS_MAX)
         self.proven_count = 0
         self._numbers = count(1)
-        self._openers: dict[str, Callable[[Link, bytes, Nonce], PeerSession]] = {}
+        self._openers: dict[str, Callable[[PeerLink, bytes, Nonce], PeerSession]] = {}
 
     def serve(
-        self, hello: type[Hello], opener: Callable[[Link, bytes, Nonce], PeerSession]
+        self, hello: type[Hello], opener: Callable[[PeerLink, bytes, Nonce], PeerSession]
     ) -> None:
         """Give connections whose first message is a `hello` to `opener(link, secret, nonce)`.
 
@@ -126,11 +131,11 @@ class ReplicationServer:
         self._links[link] = None
         return ConnectionId(next(self._numbers)), place
 
-    def session_of(self, body: bytes, link: "_Link") -> PeerSession | None:
+    def session_of(self, body: bytes, link: "_Link", secret: bytes) -> PeerSession | None:
         """The session that the first message of a connection opens; None: it is a replica's."""
         for kind, opener in self._openers.items():
             if b'"%b"' % kind.encode() in body:
-                return opener(link, self._secret, self.nonce())
+                return opener(link, secret, self.nonce())
         return None
 
     def has_proven_room(self) -> bool:
@@ -163,6 +168,7 @@ class _Link(asyncio.Protocol):
 
     def __init__(self, server: ReplicationServer) -> None:
         self._server = server
+        self._secret = server.secret
         self.connection = ConnectionId(0)
         self._place: Connection | None = None
         """Among strangers; None once the peer is proven."""
@@ -170,6 +176,10 @@ class _Link(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._received = bytearray()
+        self._seals: Seals | None = None
+        """From the challenge on, unless inside TLS."""
+        self._records = bytearray()
+        """What has come since then and is not checked yet."""
         self._may_write = asyncio.Event()
         self._may_write.set()
         self._sending: asyncio.Task[None] | None = None
@@ -216,8 +226,8 @@ class _Link(asyncio.Protocol):
         self._deadline = loop.call_later(seconds, self._handshake_too_slow)
 
     def data_received(self, data: bytes) -> None:
-        self._received += data
         try:
+            self._arrived(data)
             if self._term is None and self._session is None:
                 self._read_handshake()
             if self._session is not None:
@@ -253,12 +263,23 @@ class _Link(asyncio.Protocol):
     def write(self, buffers: list[Buffer]) -> None:
         if self._transport is None:
             return  # its end is on the way to the term
-        if len(buffers) == 1:
+        if self._seals is not None:
+            self._transport.write(self._seals.outgoing.record(buffers))
+        elif len(buffers) == 1:
             self._transport.write(buffers[0])
         elif sum(map(len, buffers)) <= JOIN_BYTES_MAX:
             self._transport.write(b"".join(buffers))
         else:
             self._transport.writelines(buffers)
+
+    def challenge(self, hello: Hello, challenge: PeerChallenge) -> None:
+        assert self._transport is not None
+        is_tls = self._transport.get_extra_info("ssl_object") is not None
+        check_sealing(is_sealed=hello.is_sealed, is_tls=is_tls)
+        if self._received:
+            raise PeerError("the peer did not wait for the challenge")
+        self.write([challenge.proven(self._secret, hello).encode()])
+        self._seals = hello.seals(self._secret, peer_nonce=challenge.nonce, is_dialer=False)
 
     def send_welcome(self, welcome: Welcome, checkpoint: bytes | None) -> None:
         self.write([welcome.encode()])
@@ -288,6 +309,16 @@ class _Link(asyncio.Protocol):
 
     # -- reading
 
+    def _arrived(self, data: bytes) -> None:
+        if self._seals is None:
+            self._received += data
+            return
+        self._records += data
+        limit = RECORD_BYTES_MAX if self._is_proven else PREFIX_BYTES + MESSAGE_BYTES_MAX
+        incoming = self._seals.incoming
+        while (content := incoming.take_record(self._records, size_bytes_max=limit)) is not None:
+            self._received += content
+
     def _read_handshake(self) -> None:
         limit = HELLO_BYTES_MAX if self._hello is None else MESSAGE_BYTES_MAX
         body = take_message(self._received, size_bytes_max=limit)
@@ -298,7 +329,7 @@ class _Link(asyncio.Protocol):
         if self._hello is not None:
             self._on_introduction(self._hello, body)
             return
-        self._session = self._server.session_of(body, self)
+        self._session = self._server.session_of(body, self, self._secret)
         if self._session is None:
             self._on_hello(parse_message(body, Hello))
         else:
@@ -324,13 +355,12 @@ class _Link(asyncio.Protocol):
             nonce=self._nonce,
             proof=NO_PROOF,
         )
-        self.write([challenge.proven(self._server.secret, hello).encode()])
+        self.challenge(hello, challenge)
 
     def _on_introduction(self, hello: Hello, body: bytes) -> None:
         assert self._nonce is not None
         introduction = parse_message(body, ProvenIntroduction)
-        secret = self._server.secret
-        if not hello.is_proven(introduction.proof, secret, peer_nonce=self._nonce):
+        if not hello.is_proven(introduction.proof, self._secret, peer_nonce=self._nonce):
             raise UnauthenticatedError("the replica does not hold this cluster's secret")
         if (introduction.replica_id, introduction.incarnation) != (
             hello.replica_id,

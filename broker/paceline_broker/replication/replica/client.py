@@ -18,10 +18,11 @@ from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.security.node_tls import Dial
 from paceline.types import PhysicalOffset
 from paceline.wire.messages import Nonce
+from paceline.wire.seal import RECORD_HEAD_BYTES, Seals, record_size
 from paceline_broker.log.commit_log import CommitLog
 from paceline_broker.replication.frames import (
+    FRAME_BYTES_MAX,
     FRAME_HEADER_BYTES,
-    Acknowledgement,
     Frame,
     encode_acknowledgement,
     parse_frame_header,
@@ -190,6 +191,13 @@ class _Link(asyncio.BufferedProtocol):
         self._buffer = bytearray(RECEIVE_BYTES)
         self._view = memoryview(self._buffer)
         self._filled = 0
+        self._size_wanted = 0
+        """Of what has come in part only: the buffer has room for that."""
+        self._seals: Seals | None = None
+        """From the challenge on, unless inside TLS."""
+        self._news = ReplicaReady()
+        """What the frames of one read have brought."""
+        self._has_written = False
         self._hello: Hello | None = None
         self._introduction: Introduction | None = None
         self._machine: ReplicaReplication | None = None
@@ -216,6 +224,7 @@ class _Link(asyncio.BufferedProtocol):
             replica_id=identity.replica_id,
             incarnation=identity.incarnation,
             nonce=self._client.nonce(),
+            is_sealed=transport.get_extra_info("ssl_object") is None,
         )
         transport.write(self._hello.encode())
 
@@ -228,14 +237,10 @@ class _Link(asyncio.BufferedProtocol):
         self._filled += nbytes
         self.heard_ms = self._client.clock.monotonic_ms()
         try:
-            if self.is_joined and self._machine is not None:
-                self._read_frames(self._machine)
-            elif self._reception is not None:
-                self._read_checkpoint(self._reception)
-            else:
-                self._read_handshake()
-        except (PeerError, UnauthenticatedError, CorruptLogError) as error:
-            self.abort(error.message)
+            fault = self._read()
+            self._tell()  # what came before a fault stands
+            if fault is not None:
+                self.abort(fault)
         except StorageError as error:
             self._fail(error)
 
@@ -271,30 +276,84 @@ class _Link(asyncio.BufferedProtocol):
         if self._machine is not None and self._transport is not None:
             self._carry_out(self._machine.step(ProjectionsReady(is_ready)))
 
+    # -- reading
+
+    def _read(self) -> str | None:
+        """Take all that is whole; why the connection must close, if it must."""
+        at, self._size_wanted = 0, 0
+        try:
+            while self._transport is not None:
+                is_sealed = self._seals is not None
+                start, end = self._piece(at)
+                taken = self._take(start, end) if start < end else start
+                if is_sealed and taken < end:
+                    raise PeerError("a record ends within what it holds")
+                if taken == start:
+                    break
+                at = taken
+        except (PeerError, UnauthenticatedError, CorruptLogError) as error:
+            return error.message
+        self._keep_from(at)
+        if self._size_wanted > len(self._buffer):
+            self._grow(self._size_wanted)
+        return None
+
+    def _piece(self, at: int) -> tuple[int, int]:
+        """Where in the buffer the next thing is that may be looked at, half-open. Empty: nowhere.
+
+        That is the content of a whole record, checked; without seals all that is there.
+        """
+        if self._seals is None:
+            return at, self._filled
+        if self._filled - at < RECORD_HEAD_BYTES:
+            return at, at
+        head = self._view[at : at + RECORD_HEAD_BYTES]
+        size = record_size(head, size_bytes_max=FRAME_BYTES_MAX)
+        if self._filled - at < size:
+            self._size_wanted = size
+            return at, at
+        self._seals.incoming.open_record(self._view[at : at + size])
+        return at + RECORD_HEAD_BYTES, at + size
+
+    def _take(self, at: int, end: int) -> int:
+        """Look at what is there; where that begins of which not all is there."""
+        if self.is_joined and self._machine is not None:
+            return self._take_frames(self._machine, at, end)
+        if self._reception is not None:
+            return at + self._take_checkpoint(self._reception, at, end)
+        return self._take_message(at, end)
+
+    def _write(self, content: bytes) -> None:
+        if self._transport is None:
+            return
+        if self._seals is None:
+            self._transport.write(content)
+        else:
+            self._transport.write(self._seals.outgoing.record([content]))
+
     # -- the handshake
 
-    def _read_handshake(self) -> None:
-        if self._filled < PREFIX_BYTES:
-            return
-        size = parse_prefix(self._view[:PREFIX_BYTES], size_bytes_max=MESSAGE_BYTES_MAX)
-        end = PREFIX_BYTES + size
-        if end > len(self._buffer):
-            self._grow(end)
-        if self._filled < end:
-            return
-        body = bytes(self._view[PREFIX_BYTES:end])
-        self._keep_from(end)
+    def _take_message(self, at: int, end: int) -> int:
+        if end - at < PREFIX_BYTES:
+            return at
+        prefix = self._view[at : at + PREFIX_BYTES]
+        size = PREFIX_BYTES + parse_prefix(prefix, size_bytes_max=MESSAGE_BYTES_MAX)
+        if end - at < size:
+            self._size_wanted = size
+            return at
+        body = bytes(self._view[at + PREFIX_BYTES : at + size])
         if self._machine is None:
             self._on_challenge(parse_answer(body, Challenge))
         else:
             self._on_welcome(self._machine, body)
+        return at + size
 
     def _on_challenge(self, challenge: Challenge) -> None:
         assert self._hello is not None
-        assert self._transport is not None
         secret, identity = self._client.secret, self._client.identity
         if not challenge.is_proven(secret, self._hello):
             raise UnauthenticatedError("the master does not hold this cluster's secret")
+        self._seals = self._hello.seals(secret, peer_nonce=challenge.nonce, is_dialer=True)
         introduction = Introduction(
             replica_id=identity.replica_id,
             store_id=identity.store_id,
@@ -314,7 +373,7 @@ class _Link(asyncio.BufferedProtocol):
         # Also to a master of an older epoch: it must learn of ours (R5).
         proof = self._hello.proof(secret, challenge)
         proven = ProvenIntroduction(**asdict(introduction), proof=proof)
-        self._transport.write(proven.encode())
+        self._write(proven.encode())
 
     def _on_welcome(self, machine: ReplicaReplication, body: Buffer) -> None:
         welcome = parse_answer(body, Welcome)
@@ -348,13 +407,13 @@ class _Link(asyncio.BufferedProtocol):
         target = self._client.hooks.checkpoint_target(install.position)
         self._reception = Reception(install, welcome.epochs, target)
         self._start = welcome.truncate_to
-        self._read_checkpoint(self._reception)
 
-    def _read_checkpoint(self, reception: Reception) -> None:
-        taken = reception.take(self._view[: self._filled])
-        self._keep_from(taken)
+    def _take_checkpoint(self, reception: Reception, at: int, end: int) -> int:
+        """How much of it belonged to the checkpoint."""
+        taken = reception.take(self._view[at:end])
         if reception.is_complete and self._installing is None:
             self._installing = spawn(self._install(reception), name="install-checkpoint")
+        return taken
 
     async def _install(self, reception: Reception) -> None:
         machine = self._machine
@@ -377,40 +436,32 @@ class _Link(asyncio.BufferedProtocol):
 
     # -- frames
 
-    def _read_frames(self, machine: ReplicaReplication) -> None:
+    def _take_frames(self, machine: ReplicaReplication, at: int, end: int) -> int:
         if machine.has_room != self._log.has_room:
             self._carry_out(machine.step(RoomChanged(self._log.has_room)))
-        at, filled = 0, self._filled
-        confirm: PhysicalOffset | None = None
-        acknowledge: Acknowledgement | None = None
-        has_written = False
-        fault: str | None = None
-        while filled - at >= FRAME_HEADER_BYTES:
-            try:
-                frame = parse_frame_header(self._view, at)
-                if frame.size_bytes > filled - at:
-                    if frame.size_bytes > len(self._buffer):
-                        self._keep_from(at)
-                        at = 0
-                        self._grow(frame.size_bytes)
-                    break
-                ready = self._take_frame(machine, frame, at)
-                fault = ready.close
-            except (PeerError, CorruptLogError) as error:
-                fault = error.message
-            if fault is not None:
-                break  # what came before it stands
-            has_written = has_written or frame.size_bytes > FRAME_HEADER_BYTES
-            confirm = ready.confirm or confirm
-            acknowledge = ready.acknowledge or acknowledge
+        while end - at >= FRAME_HEADER_BYTES:
+            frame = parse_frame_header(self._view, at)
+            if frame.size_bytes > end - at:
+                self._size_wanted = frame.size_bytes
+                break
+            ready = self._take_frame(machine, frame, at)
+            if ready.close is not None:
+                raise PeerError(ready.close)
+            self._has_written = self._has_written or frame.size_bytes > FRAME_HEADER_BYTES
+            self._news = ReplicaReady(
+                confirm=ready.confirm or self._news.confirm,
+                acknowledge=ready.acknowledge or self._news.acknowledge,
+            )
             at += frame.size_bytes
-        self._keep_from(at)
+        return at
+
+    def _tell(self) -> None:
+        """One acknowledgement for all that came with one read: the last says everything."""
+        news, self._news = self._news, ReplicaReady()
+        has_written, self._has_written = self._has_written, False
         if has_written:
             self._client.hooks.wrote()
-        # One acknowledgement for all that came with one read: the last says everything.
-        self._carry_out(ReplicaReady(confirm=confirm, acknowledge=acknowledge))
-        if fault is not None:
-            self.abort(fault)
+        self._carry_out(news)
 
     def _take_frame(self, machine: ReplicaReplication, frame: Frame, at: int) -> ReplicaReady:
         """Append one frame's batches; the answer names why it must `close`. CorruptLogError."""
@@ -449,8 +500,8 @@ class _Link(asyncio.BufferedProtocol):
         if ready.close is not None:
             self.abort(ready.close)
             return
-        if ready.acknowledge is not None and self._transport is not None:
-            self._transport.write(encode_acknowledgement(ready.acknowledge))
+        if ready.acknowledge is not None:
+            self._write(encode_acknowledgement(ready.acknowledge))
         if ready.confirm is not None:
             self._log.set_confirm(ready.confirm)
             self._client.hooks.confirmed(ready.confirm)

@@ -133,7 +133,9 @@ async def welcomed(socket: web.WebSocketResponse) -> None:
         session_timeout_ms=1_000,
         proof=wire.welcome_proof(challenge, hello, b"secret"),
     )
-    await socket.send_str(wire.encode(welcome))
+    seals = hello.seals(b"secret", challenge, is_dialer=False)
+    assert seals is not None
+    await socket.send_bytes(seals.outgoing.message(wire.encode(welcome).encode()))
 
 
 class Slow(Controller):

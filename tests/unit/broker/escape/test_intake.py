@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace as changed
-from tests.support.escape.scene import OTHER, RETRY, TOPICS, Scene, a_scene
+from tests.support.escape.scene import OTHER, RETRY, SECRET, TOPICS, Scene, a_scene
 from tests.support.service.fakes import GROUP, until
 
 from paceline.errors import PacelineError, PeerError, UnauthenticatedError
@@ -26,7 +26,14 @@ from paceline.wire.messages import Proof
 from paceline_broker.escape.connection import EscapeConnection
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.seals import Seal
-from paceline_broker.replication.messages import frame, parse_message
+from paceline_broker.replication.messages import (
+    PREFIX_BYTES,
+    Refused,
+    frame,
+    parse_answer,
+    parse_message,
+    parse_prefix,
+)
 from paceline_broker.service.escape import wire
 from paceline_broker.service.escape.notes import SentNote
 from paceline_broker.service.escape.wire import EscapeTold
@@ -158,16 +165,46 @@ async def test_who_does_not_hold_the_secret_is_given_nothing_and_gives_nothing()
         assert scene.escaped() == []
 
 
-async def test_a_sender_without_the_secret_is_closed() -> None:
+@pytest.mark.parametrize("sealed_by", [b"another secret", SECRET], ids=["stranger", "no proof"])
+async def test_a_sender_without_the_secret_is_closed(sealed_by: bytes) -> None:
     async with a_scene() as scene:
+        hello = changed(scene.sender().hello, is_sealed=True)
         reader, writer = await asyncio.open_connection("127.0.0.1", scene.port)
-        writer.write(scene.sender().hello.encode())
-        writer.write(wire.EscapeProof(proof=Proof(b"p" * 32)).encode())
-        writer.write(wire.EscapeMessages(sizes_bytes=(len(a_batch()),)).encode() + a_batch())
-        answer = await asyncio.wait_for(reader.read(), 5)
-        assert b"UNAUTHENTICATED" in answer
+        writer.write(hello.encode())
+        size = parse_prefix(await reader.readexactly(PREFIX_BYTES), size_bytes_max=4096)
+        challenge = parse_answer(await reader.readexactly(size), wire.EscapeChallenge)
+        seals, right = (
+            hello.seals(secret, peer_nonce=challenge.nonce, is_dialer=True)
+            for secret in (sealed_by, SECRET)
+        )
+        assert seals is not None
+        assert right is not None
+        messages = wire.EscapeMessages(sizes_bytes=(len(a_batch()),)).encode()
+        proof = wire.EscapeProof(proof=Proof(b"p" * 32)).encode()
+        for content in (proof, messages + a_batch()):
+            writer.write(seals.outgoing.record([content]))
+        answer = bytearray(await asyncio.wait_for(reader.read(), 5))
+        refused = right.incoming.take_record(answer, size_bytes_max=4096)
+        assert refused is not None
+        assert parse_message(refused[PREFIX_BYTES:], Refused).code == (
+            "UNAUTHENTICATED" if sealed_by == SECRET else "PEER"
+        )
         assert scene.escaped() == []
         writer.close()
+
+
+async def test_a_sender_that_goes_on_before_the_challenge_or_without_seals_is_closed() -> None:
+    """What came before the seals began could be anybody's."""
+    async with a_scene() as scene:
+        for is_sealed in (False, True):
+            hello = changed(scene.sender().hello, is_sealed=is_sealed)
+            reader, writer = await asyncio.open_connection("127.0.0.1", scene.port)
+            proof = wire.EscapeProof(proof=Proof(b"p" * 32)).encode()
+            writer.write(hello.encode() + (proof if is_sealed else b""))
+            answer = await asyncio.wait_for(reader.read(), 5)
+            refused = parse_message(answer[PREFIX_BYTES:], Refused)
+            assert ("wait" if is_sealed else "authenticate") in refused.detail
+            writer.close()
 
 
 async def test_another_broker_at_the_address_of_the_master_is_given_nothing() -> None:
@@ -206,7 +243,9 @@ async def test_a_sender_of_another_cluster_is_refused() -> None:
 async def test_malformed_requests_close_the_connection(request_document: dict[str, Any]) -> None:
     async with a_scene() as scene:
         connection = await a_connection(scene)
-        connection._receiver._writer.write(frame(request_document))
+        receiver = connection._receiver
+        assert receiver._seals is not None
+        receiver._writer.write(receiver._seals.outgoing.record([frame(request_document)]))
         # Closed with something unread, the other side may be told of a reset before it reads.
         with pytest.raises((PeerError, ConnectionError), match=r"refused|closed|reset"):
             await connection._receiver.hear(wire.EscapeAnswer)

@@ -1,6 +1,7 @@
 """Master and replicas over real sockets: handshake, pushes, catch-up, acknowledgements, ends."""
 
 import asyncio
+from copy import copy
 from dataclasses import replace
 
 import pytest
@@ -26,6 +27,7 @@ from paceline.errors import (
 )
 from paceline.records.header import HEADER_BYTES, stamp
 from paceline.types import MasterEpoch, PhysicalOffset
+from paceline.wire.seal import RECORD_HEAD_BYTES
 from paceline_broker.replication.frames import FRAME_HEADER_BYTES, encode_frame_header
 from paceline_broker.replication.master.ports import TermSettings
 from paceline_broker.replication.master.server import STRANGERS_MAX
@@ -330,9 +332,10 @@ async def test_lost_member_is_probed_and_a_smaller_set_proposed() -> None:
         await eventually(lambda: term.confirm == end)
 
 
-@pytest.mark.parametrize("bad", ["batch", "epoch", "header"])
+@pytest.mark.parametrize("is_sealed", [True, False], ids=["sealed", "as in TLS"])
+@pytest.mark.parametrize("bad", ["batch", "epoch", "header", "tag"])
 async def test_what_came_before_a_bad_frame_in_one_read_is_noted_as_written(
-    bad: str, monkeypatch: pytest.MonkeyPatch
+    bad: str, is_sealed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else it waits for the disk until something else is written."""
     async with Group(replicas=(2,)) as group:
@@ -355,6 +358,15 @@ async def test_what_came_before_a_bad_frame_in_one_read_is_noted_as_written(
         elif bad == "header":
             spoiled[:4] = b"\xff" * 4
         end = replica.log.end + len(good) - FRAME_HEADER_BYTES
+        assert link._seals is not None
+        sender = copy(link._seals.incoming)  # as the master's own is at this moment
+        if is_sealed:
+            good = bytes(sender.record([good]))
+            spoiled = sender.record([spoiled])
+        else:
+            link._seals = None
+        if bad == "tag":
+            spoiled[RECORD_HEAD_BYTES - 1] ^= 1  # without seals: in the header
         both = good + spoiled
 
         link.get_buffer(-1)[: len(both)] = both

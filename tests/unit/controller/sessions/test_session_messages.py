@@ -40,6 +40,7 @@ def a_hello(secret: bytes = SECRET, **changes: Any) -> wire.Hello:
         "store_id": "store",
         "replica_id": ReplicaId(1),
         "nonce": Nonce(b"b" * 16),
+        "is_sealed": True,
         **changes,
     }
     return wire.make_hello(CHALLENGE, secret, **arguments)
@@ -270,3 +271,27 @@ def test_a_brokers_proof_reflected_is_no_controllers_proof() -> None:
 
     with pytest.raises(UnauthenticatedError):
         wire.check_welcome(reflected, CHALLENGE, hello, SECRET)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"is_sealed": False},
+        {"cluster_id": "other"},
+        {"cluster_id": None},
+        {"replica_id": ReplicaId(2)},
+        {"replica_id": None},
+        {"group": GroupName("g2")},
+        {"store_id": "other"},
+        {"nonce": Nonce(b"x" * 16)},
+    ],
+    ids=lambda change: "-".join(change),
+)
+def test_a_hello_that_was_changed_on_the_way_proves_nothing(change: dict[str, Any]) -> None:
+    changed = replace(a_hello(), **change)
+    welcome = a_welcome(replace(a_hello(), is_sealed=False))
+
+    with pytest.raises(UnauthenticatedError):
+        wire.check_hello(changed, CHALLENGE, SECRET)
+    with pytest.raises(UnauthenticatedError):
+        wire.check_welcome(welcome, CHALLENGE, a_hello(), SECRET)

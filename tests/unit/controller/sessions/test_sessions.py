@@ -1,6 +1,7 @@
 """Brokers' sessions with real sockets: proofs, commands, views, and a failover."""
 
 import asyncio
+from copy import copy
 from typing import Any
 
 import pytest
@@ -88,6 +89,45 @@ async def test_a_first_message_that_is_no_hello_is_refused_and_closed(text: str)
 
         assert isinstance(answer, wire.Refused)
         assert (await socket.receive()).type.name in ("CLOSE", "CLOSED", "CLOSING")
+
+
+@pytest.mark.parametrize("way", ["text", "repeated", "flipped", "swapped", "own words back"])
+async def test_a_message_that_is_not_the_next_of_the_broker_ends_the_session(way: str) -> None:
+    async with a_cluster() as (cluster, brokers):
+        socket = brokers[0].sockets[0]
+        seal = copy(brokers[0]._seals[socket].outgoing)
+        opening = wire.OpenSession().to_json()
+        texts = [
+            wire.encode(wire.Request(id=number, session="s", sequence=0, command=opening))
+            for number in (1, 2)
+        ]
+        sent = [seal.message(text.encode()) for text in texts]
+        match way:
+            case "text":
+                await socket.send_str(texts[0])
+            case "repeated":
+                await socket.send_bytes(sent[0])
+                await socket.send_bytes(sent[0])
+            case "flipped":
+                await socket.send_bytes(sent[0][:-1] + bytes([sent[0][-1] ^ 1]))
+            case "swapped":
+                await socket.send_bytes(sent[1])
+            case "own words back":
+                listener = copy(brokers[0]._seals[socket].incoming)
+                await socket.send_bytes(listener.message(texts[0].encode()))
+
+        hub = cluster.leader.hub
+        await eventually(lambda: len(hub.sessions) == len(brokers) - 1, "the session has ended")
+
+
+async def test_a_broker_that_does_not_seal_is_refused() -> None:
+    async with controllers() as cluster:
+        broker = TalkingBroker(cluster, 1)
+
+        with pytest.raises(PermissionError, match="PEER"):
+            await broker.start(is_sealed=False)
+
+        await broker.stop()
 
 
 async def test_a_repeated_command_gets_the_same_answer_over_another_controller() -> None:
