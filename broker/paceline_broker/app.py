@@ -27,7 +27,7 @@ from paceline.platform.node_process import (
 )
 from paceline.platform.ports import Clock, Disk, Random
 from paceline.platform.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
-from paceline.platform.secret import read_secret
+from paceline.platform.secret import ClusterSecrets, register_secrets
 from paceline.platform.telemetry import Metrics, Node, start_logging
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial, open_node_tls, register_tls
@@ -77,7 +77,7 @@ class Broker:
         disk: Disk,
         clock: Clock,
         random: Random,
-        secret: bytes,
+        secrets: ClusterSecrets,
         boot: str,
         node: Node,
     ) -> None:
@@ -87,7 +87,8 @@ class Broker:
         self._tls = open_node_tls(config)
         self._provider = open_identity_provider(config, clock)
         self._dial = Dial(self._tls, source_host=config.source_host)
-        self._proofs = NodeProofs(secret, node_id=config.node_id(), random=random)
+        self._secrets = secrets
+        self._proofs = NodeProofs(secrets, node_id=config.node_id(), random=random)
         self._group = GroupName(config.group)
         self._store = _open_store(config, disk, random, boot, node)
         self._is_registered = False
@@ -96,10 +97,10 @@ class Broker:
         self._clocks = ClockSkew(
             controllers_count=len(config.controllers), skew_ms_max=config.clock_skew_ms_max
         )
-        self._links = self._make_links(secret)
+        self._links = self._make_links()
         self._probes = aiohttp.ClientSession(connector=_connector(config, force_close=True))
-        self._server = ReplicationServer(group=self._group, secret=secret, random=random)
-        self.role = BrokerRole(self._role_context(secret))
+        self._server = ReplicationServer(group=self._group, secrets=secrets, random=random)
+        self.role = BrokerRole(self._role_context())
         settings = service_settings(config, slow_read_bytes=slow_read_bytes(config))
         self._acting_file = OffsetsFile(disk, config.data_dir)
         self._service = Service(
@@ -112,11 +113,11 @@ class Broker:
             told_unix_ms=self._told_unix_ms,
             ask=self._links.request,
             hooks=load_hooks(config.hooks),
-            tokens=Tokens(lambda: (secret,), self._provider),
+            tokens=Tokens(lambda: secrets.all, self._provider),
         )
         self._security = self._make_security(disk)
         self._hand_over = self._make_hand_over()
-        self._escape = self._make_escape(secret, disk)
+        self._escape = self._make_escape(disk)
         self._cleaner = Cleaner(
             role=self.role,
             store=self._store,
@@ -148,14 +149,14 @@ class Broker:
         hosts = self._config.own_hosts()
         return BrokerHttp(self._service, metrics=self._metrics(), proofs=self._proofs, hosts=hosts)
 
-    def _make_escape(self, secret: bytes, disk: Disk) -> Escape:
+    def _make_escape(self, disk: Disk) -> Escape:
         self._server.serve(EscapeHello, partial(EscapeSession, self._service.intake))
         return Escape(
             role=self.role,
             routes=self._service.routes,
             intake=self._service.intake,
             config=self._config,
-            secret=secret,
+            secrets=self._secrets,
             dial=self._dial,
             disk=disk,
             clock=self._clock,
@@ -179,6 +180,7 @@ class Broker:
         register_disk(metrics, self._cleaner, self._store)
         register_repairs(metrics, self.role.repairer)
         self._escape.register(metrics)
+        register_secrets(metrics, self._secrets)
         if self._tls is not None:
             register_tls(metrics, self._tls, self._clock)
         if self._provider is not None:
@@ -187,11 +189,11 @@ class Broker:
             add(metrics)
         return metrics
 
-    def _role_context(self, secret: bytes) -> RoleContext:
+    def _role_context(self) -> RoleContext:
         return RoleContext(
             listener=self,
             config=self._config,
-            secret=secret,
+            secrets=self._secrets,
             dial=self._dial,
             store=self._store,
             server=self._server,
@@ -202,11 +204,11 @@ class Broker:
             node=self._node,
         )
 
-    def _make_links(self, secret: bytes) -> ControllerLinks:
+    def _make_links(self) -> ControllerLinks:
         config = self._config
         return ControllerLinks(
             controllers=config.controllers,
-            secret=secret,
+            secrets=self._secrets,
             identity=lambda: self._store.identity.identity,
             heartbeat=self._heartbeat,
             on_view=lambda view: self.role.view_arrived(view),
@@ -267,8 +269,9 @@ class Broker:
         """For reading."""
         return self._escape
 
-    def reload_certificates(self) -> None:
-        """Look at the files now (SIGHUP)."""
+    def reload_files(self) -> None:
+        """Look at secrets and certificates now (SIGHUP)."""
+        self._secrets.reload()
         if self._tls is not None:
             self._tls.reload()
 
@@ -294,6 +297,7 @@ class Broker:
         """Listen, begin to talk to the controllers; returns before the broker is registered."""
         config = self._config
         port = await _listening(self._http.start(*config.listen, tls=self._tls), config.listen)
+        self._tasks.append(spawn(self._secrets.watch(), name="secrets"))
         if self._tls is not None:
             self._tasks.append(spawn(self._tls.watch(), name="certificates"))
         if self._provider is not None:
@@ -438,7 +442,7 @@ async def run_broker(
         disk=disk or RealDisk(),
         clock=clock or SystemClock(),
         random=SystemRandom(),
-        secret=read_secret(config.secret_file),
+        secrets=ClusterSecrets.read(config.secret_file),
         boot=boot or boot_id(),
         node=node,
     )
@@ -458,7 +462,7 @@ async def serve(broker: Broker) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         if signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, broker.ended.set)
-    loop.add_signal_handler(signal.SIGHUP, broker.reload_certificates)
+    loop.add_signal_handler(signal.SIGHUP, broker.reload_files)
     try:
         await broker.start()
         await broker.ended.wait()

@@ -26,7 +26,10 @@ class BrokerConfig:
 
     group: str = setting("Broker group this broker is a replica of (RocketMQ's brokerName).")
     data_dir: str = setting("Folder of the log. One broker per folder; never copy one to another.")
-    secret_file: str = setting("File of mode 0600 with the cluster secret, the same on all nodes.")
+    secret_file: str = setting(
+        "File of mode 0600 with the cluster secret, the same on all nodes; two lines while it"
+        " is replaced. The file is read again when it changes."
+    )
     controllers: tuple[str, ...] = setting("Client addresses (host:port) of all controllers.")
     listen: Address = setting("host:port for clients (HTTP and streams).")
     advertised: Address | None = setting(

@@ -15,7 +15,7 @@ from paceline.platform.disk_real import RealDisk
 from paceline.platform.node_process import run_command, run_node
 from paceline.platform.ports import Clock, Disk, Random
 from paceline.platform.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
-from paceline.platform.secret import read_secret
+from paceline.platform.secret import ClusterSecrets
 from paceline.platform.telemetry import Node, register_certificate, start_logging
 from paceline.types import ControllerId
 from paceline_controller.config import ControllerConfig
@@ -35,7 +35,7 @@ def build_node(
     disk: Disk,
     clock: Clock,
     random: Random,
-    secret: bytes,
+    secrets: ClusterSecrets,
     identity: FolderIdentity,
     tls: Tls | None = None,
 ) -> ControllerNode:
@@ -57,7 +57,7 @@ def build_node(
         disk=disk,
         clock=clock,
         random=random,
-        cluster_secret=secret,
+        secrets=secrets,
         source_host=config.source_host or None,
         cluster_name=config.cluster_name,
         tls=tls,
@@ -69,7 +69,7 @@ def build_node(
         quorum=quorum,
         clock=clock,
         random=random,
-        secret=secret,
+        secrets=secrets,
         expected_cluster_id=identity.cluster_id,
         raft_tls=tls,
     )
@@ -115,7 +115,7 @@ async def run_controller(
             disk=disk or RealDisk(),
             clock=clock or SystemClock(),
             random=SystemRandom(),
-            secret=read_secret(config.secret_file),
+            secrets=ClusterSecrets.read(config.secret_file),
             tls=read_tls(config),
         )
     finally:
@@ -130,7 +130,7 @@ async def serve(
     disk: Disk,
     clock: Clock,
     random: Random,
-    secret: bytes,
+    secrets: ClusterSecrets,
     tls: Tls | None = None,
     on_built: Callable[[ControllerNode], None] = lambda node: None,
 ) -> None:
@@ -151,7 +151,7 @@ async def serve(
             disk=disk,
             clock=clock,
             random=random,
-            secret=secret,
+            secrets=secrets,
             identity=identity,
             tls=tls,
         )
@@ -160,7 +160,7 @@ async def serve(
         for number in (signal.SIGTERM, signal.SIGINT):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, node.ended.set)
-        loop.add_signal_handler(signal.SIGHUP, node.reload_certificates)
+        loop.add_signal_handler(signal.SIGHUP, node.reload_files)
         await _serve(node, disk, identity)
     finally:
         lock.close()

@@ -20,7 +20,10 @@ class ControllerConfig:
 
     controller_id: str = setting("Name of this controller in `peers`; never give it to another.")
     data_dir: str = setting("Folder of the journal. One controller per folder; never copy one.")
-    secret_file: str = setting("File of mode 0600 with the cluster secret, the same on all nodes.")
+    secret_file: str = setting(
+        "File of mode 0600 with the cluster secret, the same on all nodes; two lines while it"
+        " is replaced. The file is read again when it changes."
+    )
     peers: tuple[str, ...] = setting(
         "All controllers of the quorum, this one too, as name=host:port of their Raft listeners; "
         "the same list, in the same order, on all."

@@ -13,6 +13,7 @@ from aiohttp import web
 from paceline.http_api.rights import register_access
 from paceline.platform.ports import Clock, Random
 from paceline.platform.runtime import cancel_and_wait, spawn
+from paceline.platform.secret import ClusterSecrets, register_secrets
 from paceline.platform.telemetry import Metrics, register_budget, register_places
 from paceline.security.access import Access
 from paceline.security.listening import Listening
@@ -62,7 +63,7 @@ class ControllerNode:
         quorum: Quorum,
         clock: Clock,
         random: Random,
-        secret: bytes,
+        secrets: ClusterSecrets,
         expected_cluster_id: str | None = None,
         raft_tls: ReloadedTls | None = None,
     ) -> None:
@@ -76,12 +77,13 @@ class ControllerNode:
         self.refusal: str | None = None
         """Why the process has to end, as a sentence for the operator."""
         self._config, self.random = config, random
-        self.secrets: Secrets = lambda: (secret,)
+        self._secrets = secrets
+        self.secrets: Secrets = lambda: secrets.all
         self._expected_cluster_id = expected_cluster_id
         self._provider = open_identity_provider(config, clock)
         self._has_caught_up = False
         self.access = self._make_access(clock)
-        self.proofs = NodeProofs(secret, node_id=config.controller_id, random=random)
+        self.proofs = NodeProofs(secrets, node_id=config.controller_id, random=random)
         self._tls = open_node_tls(config)
         self._certificates = [each for each in (self._tls, raft_tls) if each is not None]
         self.dial = Dial(self._tls)
@@ -94,7 +96,7 @@ class ControllerNode:
         self._prober = Prober(source_host=config.source_host, dial=self.dial)
         self._inquirer = self._make_inquirer()
         self.supervisor = self._make_supervisor(clock)
-        self.sessions = self._make_sessions(clock, random, secret)
+        self.sessions = self._make_sessions(clock, random)
         self.relay = self._make_relay()
         self.http = ControllerHttp(self, clock=clock)
         self._runner = web.AppRunner(self.http.app, access_log=None, shutdown_timeout=1.0)
@@ -131,6 +133,7 @@ class ControllerNode:
         register_budget(self._metrics.metrics, self.budget)
         register_places(self._metrics.metrics, self.places)
         register_access(self._metrics.metrics, self.access)
+        register_secrets(self._metrics.metrics, self._secrets)
         if self._tls is not None:
             register_tls(self._metrics.metrics, self._tls, clock)
         if self._provider is not None:
@@ -163,7 +166,7 @@ class ControllerNode:
             key_uses=self.access.key_uses,
         )
 
-    def _make_sessions(self, clock: Clock, random: Random, secret: bytes) -> SessionServer:
+    def _make_sessions(self, clock: Clock, random: Random) -> SessionServer:
         config = self._config
         return SessionServer(
             self.machine,
@@ -172,7 +175,7 @@ class ControllerNode:
             supervisor=self.supervisor,
             hub=self.hub,
             random=random,
-            secret=secret,
+            secrets=self._secrets,
             controller_id=ControllerId(config.controller_id),
             defaults=config.group_settings(),
             heartbeat_timeout_ms=config.heartbeat_timeout_ms,
@@ -226,6 +229,7 @@ class ControllerNode:
         listen = self._config.listen
         self._guard = Guard(self._runner.server, self.budget, self.places, always=ALWAYS_ANSWERED)
         self._listening = await listening(self._guard, listen.host, listen.port, tls=self._tls)
+        self._watching.append(spawn(self._secrets.watch(), name="secrets"))
         for each in self._certificates:
             self._watching.append(spawn(each.watch(), name="certificates"))
         if self._provider is not None:
@@ -254,8 +258,9 @@ class ControllerNode:
         await self._inquirer.stop()
         await self.relay.stop()
 
-    def reload_certificates(self) -> None:
-        """Look at the files now (SIGHUP)."""
+    def reload_files(self) -> None:
+        """Look at secrets and certificates now (SIGHUP)."""
+        self._secrets.reload()
         for each in self._certificates:
             each.reload()
 

@@ -27,6 +27,7 @@ from paceline.errors import (
 )
 from paceline.platform.ports import Random
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
+from paceline.platform.secret import ClusterSecrets
 from paceline.security.node_tls import Dial
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView
@@ -157,10 +158,10 @@ class _Link:
         challenge = self._parsed(await socket.receive())
         if not isinstance(challenge, wire.Challenge):
             raise PeerError(f"controller {self.address} began with {type(challenge).__name__}")
-        identity = owner.identity()
+        identity, secret = owner.identity(), owner.secrets.current
         hello = wire.make_hello(
             challenge,
-            owner.secret,
+            secret,
             cluster_id=identity.cluster_id,
             group=identity.group,
             store_id=identity.store_id,
@@ -171,7 +172,7 @@ class _Link:
         await socket.send_str(wire.encode(hello))
         answer = await socket.receive()
         if answer.type is not aiohttp.WSMsgType.TEXT:  # as a refusal is: nothing is proven by it
-            self._seals = hello.seals(owner.secret, challenge, is_dialer=True)
+            self._seals = hello.seals(secret, challenge, is_dialer=True)
         welcome = self._parsed(answer)
         if isinstance(welcome, wire.Refused):
             owner.refused(welcome)
@@ -181,7 +182,7 @@ class _Link:
         if hello.is_sealed and self._seals is None:
             raise PeerError(f"controller {self.address} does not authenticate what it says")
         try:
-            wire.check_welcome(welcome, challenge, hello, owner.secret)
+            wire.check_welcome(welcome, challenge, hello, secret)
         except UnauthenticatedError as error:
             owner.refused(wire.Refused(code=error.code, detail=error.message))
             raise
@@ -262,7 +263,7 @@ class ControllerLinks:
         self,
         *,
         controllers: tuple[str, ...],
-        secret: bytes,
+        secrets: ClusterSecrets,
         identity: Callable[[], Identity],
         heartbeat: Callable[[], wire.Heartbeat | None],
         on_view: Callable[[ClusterView], None],
@@ -276,7 +277,7 @@ class ControllerLinks:
         source_host: str = "",
         dial: Dial | None = None,
     ) -> None:
-        self.secret = secret
+        self.secrets = secrets
         self.dial = dial or Dial()
         self.identity = identity
         self.random = random

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from paceline.errors import PeerError
 from paceline.platform.address import parse_address
 from paceline.platform.ports import Buffer
+from paceline.platform.secret import ClusterSecrets
 from paceline.security.node_tls import Dial
 from paceline.wire.cluster import GroupView
 from paceline_broker.replication.conversation import Conversation
@@ -29,7 +30,7 @@ class Sender:
     """Who sends, and what it proves that with."""
 
     hello: EscapeHello
-    secret: bytes
+    secrets: ClusterSecrets
     dial: Dial
 
 
@@ -85,7 +86,7 @@ class EscapeConnection:
 
 
 async def _prove(receiver: Conversation, sender: Sender, group: GroupView) -> None:
-    challenge, proof = await receiver.greet(sender.hello, EscapeChallenge, sender.secret)
+    challenge, proof = await receiver.greet(sender.hello, EscapeChallenge, sender.secrets)
     found = (challenge.group, challenge.replica_id, challenge.incarnation)
     if found != (group.group, group.master, group.master_incarnation):
         raise PeerError(f"{found} answers, not the master of group {group.group}")

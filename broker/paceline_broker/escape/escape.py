@@ -6,6 +6,7 @@ from typing import Protocol
 
 from paceline.errors import PeerError
 from paceline.platform.ports import Clock, Disk, Random
+from paceline.platform.secret import ClusterSecrets
 from paceline.platform.telemetry import Metrics
 from paceline.security.node_tls import Dial
 from paceline.wire.cluster import GroupView
@@ -40,7 +41,7 @@ class Escape:
         routes: Routes,
         intake: Intake,
         config: BrokerConfig,
-        secret: bytes,
+        secrets: ClusterSecrets,
         dial: Dial,
         disk: Disk,
         clock: Clock,
@@ -50,7 +51,7 @@ class Escape:
         """Reads its file. Raises StorageError."""
         self._role = role
         self.intake = intake
-        self._secret = secret
+        self._secrets = secrets
         self._random = random
         self._dial = dial
         self._is_on = config.enable_remote_escape
@@ -87,7 +88,7 @@ class Escape:
             incarnation=known.incarnation,
             nonce=Nonce.fresh(self._random),
         )
-        sender = Sender(hello=hello, secret=self._secret, dial=self._dial)
+        sender = Sender(hello=hello, secrets=self._secrets, dial=self._dial)
         return await EscapeConnection.open(sender, group)
 
     def register(self, metrics: Metrics) -> None:

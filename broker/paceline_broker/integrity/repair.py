@@ -24,6 +24,7 @@ from paceline.errors import (
 from paceline.platform.address import parse_address
 from paceline.platform.ports import Clock, Random
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
+from paceline.platform.secret import ClusterSecrets
 from paceline.security.node_tls import Dial
 from paceline.types import Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import GroupView, ReplicaView
@@ -87,7 +88,7 @@ class LogRepairer:
         *,
         store: Store,
         config: BrokerConfig,
-        secret: bytes,
+        secrets: ClusterSecrets,
         dial: Dial,
         probe: Callable[[ReplicaView], Awaitable[bool]],
         clock: Clock,
@@ -96,7 +97,7 @@ class LogRepairer:
         """`probe`: whether that start of a replica is surely gone (R12)."""
         self._role = role
         self._store = store
-        self._secret = secret
+        self._secrets = secrets
         self._dial = dial
         self._probe = probe
         self._clock = clock
@@ -254,7 +255,7 @@ class LogRepairer:
             incarnation=known.incarnation,
             nonce=Nonce.fresh(self._random),
         )
-        requester = Requester(hello=hello, epoch=epoch, secret=self._secret)
+        requester = Requester(hello=hello, epoch=epoch, secrets=self._secrets)
         try:
             connection = await RepairConnection.open(
                 requester, host, port, dial=self._dial, at=damage.position

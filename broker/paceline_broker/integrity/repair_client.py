@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from paceline.errors import PeerError
+from paceline.platform.secret import ClusterSecrets
 from paceline.security.node_tls import Dial
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline_broker.integrity.repair_wire import (
@@ -26,7 +27,7 @@ class Requester:
 
     hello: RepairHello
     epoch: MasterEpoch
-    secret: bytes
+    secrets: ClusterSecrets
 
 
 class RepairConnection:
@@ -69,7 +70,7 @@ class RepairConnection:
 
 
 async def _claim(source: Conversation, requester: Requester, at: PhysicalOffset) -> RepairOffer:
-    _, proof = await source.greet(requester.hello, RepairChallenge, requester.secret)
+    _, proof = await source.greet(requester.hello, RepairChallenge, requester.secrets)
     source.say(RepairClaim(proof=proof, epoch=requester.epoch, position=at))
     offer = await source.hear(RepairOffer)
     if offer.epoch != requester.epoch:  # R24

@@ -8,6 +8,7 @@ import msgspec
 
 from paceline.errors import DeadlineError, PeerError, UnauthenticatedError
 from paceline.platform.ports import Buffer
+from paceline.platform.secret import ClusterSecrets
 from paceline.security.node_tls import Dial
 from paceline.wire.messages import Proof
 from paceline.wire.seal import RECORD_HEAD_BYTES, Seals, record_size
@@ -56,7 +57,7 @@ class Conversation:
         return cls(reader, writer, answer_timeout_s)
 
     async def greet(
-        self, hello: Hello, kind: type[ChallengeT], secret: bytes
+        self, hello: Hello, kind: type[ChallengeT], secrets: ClusterSecrets
     ) -> tuple[ChallengeT, Proof]:
         """Say hello; the challenge, proven, and the own proof, to be said next.
 
@@ -66,7 +67,8 @@ class Conversation:
         hello = msgspec.structs.replace(hello, is_sealed=not is_tls)
         self.say(hello)
         challenge = await self.hear(kind)
-        if not challenge.is_proven(secret, hello):
+        secret = challenge.proven_by(secrets.all, hello)
+        if secret is None:
             raise UnauthenticatedError("the peer does not hold this cluster's secret")
         self._seals = hello.seals(secret, peer_nonce=challenge.nonce, is_dialer=True)
         return challenge, hello.proof(secret, challenge)

@@ -13,7 +13,7 @@ string is read as a message or is a PeerError.
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Self, TypeAlias, TypeVar
 
 import msgspec
@@ -127,8 +127,9 @@ class PeerChallenge(Message, frozen=True, kw_only=True):
         proof = Proof(self._statement(hello).proof(secret))
         return msgspec.structs.replace(self, proof=proof)
 
-    def is_proven(self, secret: bytes, hello: Hello) -> bool:
-        return self._statement(hello).is_proven(self.proof, secret)
+    def proven_by(self, secrets: Iterable[bytes], hello: Hello) -> bytes | None:
+        """The one of them that it proves: the connection goes on with it; None: none of them."""
+        return self._statement(hello).proven_by(self.proof, secrets)
 
     def _statement(self, hello: Hello) -> Statement:
         who = f"{self.group_of(hello)}/{self.replica_id}/{self.incarnation}/{self.epoch}"

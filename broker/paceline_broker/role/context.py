@@ -6,6 +6,7 @@ from typing import Protocol
 
 from paceline.platform.address import parse_address
 from paceline.platform.ports import Clock, Random
+from paceline.platform.secret import ClusterSecrets
 from paceline.platform.telemetry import Node
 from paceline.security.node_tls import Dial
 from paceline.wire.cluster import ClusterView, GroupView, ReplicaView
@@ -45,7 +46,7 @@ class RoleContext:
     listener: RoleListener
 
     config: BrokerConfig
-    secret: bytes
+    secrets: ClusterSecrets
     dial: Dial
     store: Store
     server: ReplicationServer
@@ -109,7 +110,7 @@ def make_client(around: RoleContext, group: GroupView, *, hooks: ReplicaHooks) -
         host=host,
         port=port,
         dial=around.dial,
-        secret=around.secret,
+        secrets=around.secrets,
         commit_log=around.store.log,
         counts_flushed=group.settings.durability == "fsync",
         is_ready=True,

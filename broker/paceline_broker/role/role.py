@@ -89,7 +89,7 @@ class BrokerRole:
             self,
             store=store,
             config=around.config,
-            secret=around.secret,
+            secrets=around.secrets,
             dial=around.dial,
             probe=around.probe,
             clock=around.clock,

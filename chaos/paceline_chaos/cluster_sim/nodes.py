@@ -17,6 +17,7 @@ from paceline.platform.address import Address
 from paceline.platform.disk_memory import MemoryDisk, PowerLost
 from paceline.platform.ports import read_whole
 from paceline.platform.runtime import SeededRandom
+from paceline.platform.secret import ClusterSecrets
 from paceline.platform.telemetry import Node as LogNode
 from paceline.platform.telemetry import become_node
 from paceline_broker.app import Broker
@@ -40,7 +41,7 @@ from paceline_controller.node import ControllerNode
 DATA = "/data"
 _CONTENT = ("log", "projections")
 """Folders of a broker that hold what it stores."""
-SECRET = b"simulated-world-secret-of-32-bytes"
+SECRETS = ClusterSecrets(b"simulated-world-secret-of-32-bytes")
 RESTART_MS = 300
 """A service manager's pause before it starts a process that ended by itself."""
 UNHEALTHY_MS = 3_000
@@ -344,7 +345,7 @@ class BrokerNode(Node):
             disk=self.disk,
             clock=self.machine.clock,
             random=self.random(),
-            secret=SECRET,
+            secrets=SECRETS,
             boot=f"boot-{self.name}-{self.boots}",
             node=LogNode(name=self.name),
         )
@@ -439,7 +440,7 @@ class ControllerServer(Node):
             disk=self.disk,
             clock=self.machine.clock,
             random=self.random(),
-            secret=SECRET,
+            secrets=SECRETS,
             on_built=self._built,
         )
 

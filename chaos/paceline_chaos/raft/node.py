@@ -7,6 +7,7 @@ from typing import Any
 from paceline.errors import CorruptLogError, StorageError
 from paceline.platform.disk_memory import MemoryDisk, PowerLost
 from paceline.platform.runtime import SeededRandom
+from paceline.platform.secret import ClusterSecrets
 from paceline.types import ControllerId
 from paceline_chaos.raft.judge import Judge
 from paceline_chaos.raft.machine import ListMachine
@@ -21,7 +22,7 @@ from paceline_controller.raft.peers.frames import Message
 DATA = "/data"
 FOLDER = f"{DATA}/raft"
 PORT = 7001
-SECRET = b"secret of the simulated quorum"
+SECRETS = ClusterSecrets(b"secret of the simulated quorum")
 RESTART_MS = 120
 """A service manager's pause before it starts a process that ended by itself."""
 
@@ -169,7 +170,7 @@ class RaftNode:
             disk=self.disk,
             clock=self.machine.clock,
             random=SeededRandom(f"{self.seed}/node/{self.name}/{self.life}"),
-            cluster_secret=SECRET,
+            secrets=SECRETS,
             settings=self.shape.settings,
             on_fatal=fail,
         )

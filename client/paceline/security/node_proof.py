@@ -1,4 +1,4 @@
-"""Pure: how a node of the cluster shows another one over HTTP that it is one.
+"""How a node of the cluster shows another one over HTTP that it is one.
 
 A follower that relays a request vouches for where it came from: policies may name addresses. A
 leader or a broker that asks a master something is no user, and may do what it asks. They hold the
@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Mapping
 
 from paceline.platform.ports import Random
+from paceline.platform.secret import ClusterSecrets
 from paceline.wire.proof import (
     DIGEST_HEADER,
     NODE_HEADER,
@@ -23,8 +24,8 @@ from paceline.wire.proof import (
 class NodeProofs:
     """Makes and checks the headers; one for each node."""
 
-    def __init__(self, secret: bytes, *, node_id: str, random: Random) -> None:
-        self._secret = secret
+    def __init__(self, secrets: ClusterSecrets, *, node_id: str, random: Random) -> None:
+        self._secrets = secrets
         self._node_id = node_id
         self._random = random
 
@@ -44,7 +45,7 @@ class NodeProofs:
         nonce, digest = self._random.token(NONCE_BYTES), hashlib.sha256(body).hexdigest()
         parts = (self._node_id, method, path, digest, source or "", authorization)
         is_relayed = source is not None
-        proof = _statement(parts, nonce, is_relayed=is_relayed).proof(self._secret).hex()
+        proof = _statement(parts, nonce, is_relayed=is_relayed).proof(self._secrets.current).hex()
         headers = {NODE_HEADER: f"{self._node_id} {nonce.hex()} {proof}", DIGEST_HEADER: digest}
         if source is not None:
             headers[SOURCE_HEADER] = source
@@ -63,7 +64,7 @@ class NodeProofs:
         digest, source = headers.get(DIGEST_HEADER, ""), headers.get(SOURCE_HEADER, "")
         parts = (node_id, method, path, digest, source, headers.get("Authorization", ""))
         statement = _statement(parts, nonce_bytes, is_relayed=SOURCE_HEADER in headers)
-        return statement.is_proven(proof_bytes, self._secret)
+        return statement.proven_by(proof_bytes, self._secrets.all) is not None
 
 
 def _statement(parts: tuple[str, ...], nonce: bytes, *, is_relayed: bool) -> Statement:

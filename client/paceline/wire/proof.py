@@ -7,6 +7,7 @@ reflected nor used on another kind of connection.
 
 import hashlib
 import hmac
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 NONCE_BYTES = 16
@@ -40,6 +41,10 @@ class Statement:
     def is_proven(self, proof: bytes, secret: bytes) -> bool:
         """Whether `proof` is what the prover gives."""
         return hmac.compare_digest(proof, self.proof(secret))
+
+    def proven_by(self, proof: bytes, secrets: Iterable[bytes]) -> bytes | None:
+        """The secret that the prover holds, of several; None: none of them."""
+        return next((secret for secret in secrets if self.is_proven(proof, secret)), None)
 
 
 def keyed_hash(secret: bytes, *parts: bytes) -> bytes:

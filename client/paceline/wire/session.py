@@ -19,7 +19,7 @@ What follows a `Hello` that is sealed is not text but binary messages, each a ta
 docs/protocol/controller.md has examples.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Annotated, Any, TypeAlias
 
@@ -328,12 +328,17 @@ def make_hello(
     return msgspec.structs.replace(hello, proof=proof)
 
 
-def check_hello(hello: Hello, challenge: Challenge, secret: bytes) -> None:
-    """Raises UnauthenticatedError if the broker does not hold our secret."""
-    if not _of_broker(hello, challenge).is_proven(hello.proof, secret):
+def check_hello(hello: Hello, challenge: Challenge, secrets: Iterable[bytes]) -> bytes:
+    """The one of our secrets that the broker has proven: the session goes on with it.
+
+    Raises UnauthenticatedError if it holds none of them.
+    """
+    secret = _of_broker(hello, challenge).proven_by(hello.proof, secrets)
+    if secret is None:
         raise UnauthenticatedError(
             f"broker {hello.group}/{hello.store_id} does not hold this cluster's secret"
         )
+    return secret
 
 
 def welcome_proof(challenge: Challenge, hello: Hello, secret: bytes) -> Proof:

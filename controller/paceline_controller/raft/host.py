@@ -28,6 +28,7 @@ from paceline.errors import (
 )
 from paceline.platform.ports import Clock, Disk, File, Random
 from paceline.platform.runtime import spawn
+from paceline.platform.secret import ClusterSecrets
 from paceline.types import ControllerId
 from paceline_controller.quorum import (
     AppliedCallback,
@@ -80,7 +81,7 @@ class RaftQuorum:
         disk: Disk,
         clock: Clock,
         random: Random,
-        cluster_secret: bytes,
+        secrets: ClusterSecrets,
         client_addresses: Mapping[ControllerId, str] | None = None,
         source_host: str | None = None,
         cluster_name: str = "paceline",
@@ -103,7 +104,7 @@ class RaftQuorum:
         self._folder = f"{data_folder}/raft"
         self._disk, self._clock, self._random = disk, clock, random
         self._source_host, self._tls = source_host, tls
-        self._secret, self._cluster_name = cluster_secret, cluster_name
+        self._secrets, self._cluster_name = secrets, cluster_name
         self._settings = settings or RaftSettings()
         self._on_fatal = on_fatal
         self._applied_callbacks: list[AppliedCallback] = []
@@ -169,7 +170,7 @@ class RaftQuorum:
             listen=self._listen,
             directory=self._directory,
             members=members_digest([self._controller_id, *self._peers]),
-            secret=self._secret,
+            secrets=self._secrets,
             identity=identity,
             random=self._random,
             settings=self._settings,

@@ -24,6 +24,7 @@ from paceline.errors import (
 )
 from paceline.platform.ports import Clock, Random
 from paceline.platform.runtime import spawn
+from paceline.platform.secret import ClusterSecrets
 from paceline.platform.telemetry import strangers
 from paceline.server.http_guard import is_proven, is_stranger
 from paceline.types import ControllerId, ReplicaId
@@ -59,7 +60,7 @@ class SessionServer:
         supervisor: Supervisor,
         hub: Hub,
         random: Random,
-        secret: bytes,
+        secrets: ClusterSecrets,
         controller_id: ControllerId,
         defaults: GroupSettings,
         heartbeat_timeout_ms: int,
@@ -74,7 +75,7 @@ class SessionServer:
         self._supervisor = supervisor
         self._hub = hub
         self._random = random
-        self._secret = secret
+        self._secrets = secrets
         self._controller_id = controller_id
         self._defaults = defaults
         self._timeout_ms = heartbeat_timeout_ms
@@ -136,7 +137,12 @@ class SessionServer:
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
                 message = await socket.receive()
-            hello = self._check_hello(message, challenge, is_tls=is_tls)
+            hello = self._read_hello(message)
+            if hello is None:
+                return None
+            check_sealing(is_sealed=hello.is_sealed, is_tls=is_tls)
+            secret = wire.check_hello(hello, challenge, self._secrets.all)
+            self._check_cluster(hello)
         except PacelineError as error:
             strangers.warning("session_refused", extra={"code": error.code, "why": error.message})
             await socket.send_str(
@@ -147,17 +153,15 @@ class SessionServer:
         except TimeoutError:
             await socket.close()
             return None
-        if hello is None:
-            return None
         welcome = wire.Welcome(
             cluster_id=self._machine.cluster_id or None,
             controller_id=self._controller_id,
             is_leader=self._supervisor.is_leading,
             leader_address=self._leader_address(),
             session_timeout_ms=self._timeout_ms,
-            proof=wire.welcome_proof(challenge, hello, self._secret),
+            proof=wire.welcome_proof(challenge, hello, secret),
         )
-        seals = hello.seals(self._secret, challenge, is_dialer=False)
+        seals = hello.seals(secret, challenge, is_dialer=False)
         if seals is None:
             await socket.send_str(wire.encode(welcome))
         else:
@@ -165,9 +169,8 @@ class SessionServer:
         is_proven(request)
         return hello, seals
 
-    def _check_hello(
-        self, message: WSMessage, challenge: wire.Challenge, *, is_tls: bool
-    ) -> wire.Hello | None:
+    def _read_hello(self, message: WSMessage) -> wire.Hello | None:
+        """None: the broker has left."""
         if message.type in (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR):
             return None
         if message.type is not WSMsgType.TEXT:
@@ -175,8 +178,9 @@ class SessionServer:
         hello = wire.parse_from_broker(message.data)
         if not isinstance(hello, wire.Hello):
             raise UnauthenticatedError("a session begins with a hello")
-        check_sealing(is_sealed=hello.is_sealed, is_tls=is_tls)
-        wire.check_hello(hello, challenge, self._secret)
+        return hello
+
+    def _check_cluster(self, hello: wire.Hello) -> None:
         known = self._machine.cluster_id
         is_foreign = hello.cluster_id is not None and known and hello.cluster_id != known
         # It is no replica of any group here, so it may say nothing but what it holds (R18).
@@ -184,7 +188,6 @@ class SessionServer:
             raise ForbiddenError(
                 f"the store belongs to cluster {hello.cluster_id}, this is {known}"
             )
-        return hello
 
     def _leadership(self) -> wire.Leadership:
         return wire.Leadership(

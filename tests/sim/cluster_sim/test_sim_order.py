@@ -8,6 +8,7 @@ import pytest
 from tests.support.askers import ANYBODY
 
 from paceline.platform.runtime import SeededRandom
+from paceline.platform.secret import ClusterSecrets
 from paceline.types import GroupName
 from paceline_broker.replication.master.server import ReplicationServer, _Link
 from paceline_broker.server.stream import StreamServer
@@ -35,7 +36,9 @@ class Ended(asyncio.Transport):
 
 
 def replication(order: list[int]) -> ReplicationServer:
-    server = ReplicationServer(group=GroupName("g"), secret=b"s" * 32, random=SeededRandom("1"))
+    server = ReplicationServer(
+        group=GroupName("g"), secrets=ClusterSecrets(b"s" * 32), random=SeededRandom("1")
+    )
     for number in range(50):
         link = _Link(server)
         link.connection_made(Ended(number, order))

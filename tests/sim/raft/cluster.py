@@ -12,6 +12,7 @@ from paceline.errors import NotLeaderError, OutcomeUnknownError
 from paceline.platform.disk_real import RealDisk
 from paceline.platform.ports import Disk
 from paceline.platform.runtime import SystemClock, SystemRandom, pause
+from paceline.platform.secret import ClusterSecrets
 from paceline.types import ControllerId
 from paceline_controller.quorum import Command, Event, Result
 from paceline_controller.raft.host import RaftQuorum
@@ -19,6 +20,7 @@ from paceline_controller.raft.peers.tls import Tls
 from paceline_controller.raft.settings import RaftSettings
 
 SECRET = b"cluster secret"
+SECRETS = ClusterSecrets(SECRET)
 NAMES = [ControllerId(f"c{number}") for number in (1, 2, 3)]
 
 
@@ -58,7 +60,7 @@ class Cluster:
         self,
         name: ControllerId,
         *,
-        secret: bytes = SECRET,
+        secrets: ClusterSecrets = SECRETS,
         cluster_name: str = "test",
         disk: Disk | None = None,
         tls: Tls | None = None,
@@ -73,7 +75,7 @@ class Cluster:
             disk=disk or RealDisk(),
             clock=SystemClock(),
             random=SystemRandom(),
-            cluster_secret=secret,
+            secrets=secrets,
             source_host="127.0.0.1",
             cluster_name=cluster_name,
             settings=self.settings,

@@ -20,6 +20,7 @@ from paceline.errors import (
 )
 from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.runtime import SystemClock, SystemRandom
+from paceline.platform.secret import ClusterSecrets
 from paceline.types import ControllerId
 from paceline_controller.quorum import Quorum
 from paceline_controller.raft.host import RaftQuorum
@@ -268,7 +269,7 @@ def alone(disk: MemoryDisk, machine: ListMachine, failures: list[Exception]) -> 
         disk=disk,
         clock=SystemClock(),
         random=SystemRandom(),
-        cluster_secret=b"secret",
+        secrets=ClusterSecrets(b"secret"),
         on_fatal=failures.append,
     )
 
@@ -367,7 +368,7 @@ async def test_an_address_in_use_is_refused_with_a_sentence() -> None:
         disk=disk,
         clock=SystemClock(),
         random=SystemRandom(),
-        cluster_secret=b"secret",
+        secrets=ClusterSecrets(b"secret"),
     )
     with pytest.raises(ConfigError, match=f"raft cannot listen on 127.0.0.1:{node.port}"):
         await other.start()

@@ -15,6 +15,7 @@ import pytest_asyncio
 from tests.sim.raft.cluster import NAMES, SECRET, Cluster, eventually
 
 from paceline.platform.runtime import SystemClock, SystemRandom
+from paceline.platform.secret import ClusterSecrets
 from paceline.types import ControllerId
 from paceline.wire.messages import Nonce
 from paceline_controller.raft.host import RaftQuorum
@@ -257,7 +258,7 @@ async def test_a_wiped_controller_does_not_come_back(cluster: Cluster) -> None:
         disk=cluster.nodes[leader]._disk,
         clock=SystemClock(),
         random=SystemRandom(),
-        cluster_secret=SECRET,
+        secrets=ClusterSecrets(SECRET),
         cluster_name="test",
     )
 

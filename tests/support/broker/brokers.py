@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from tests.support.replication.builders import a_view
-from tests.support.replication.nodes import GROUP, SECRET, eventually
+from tests.support.replication.nodes import GROUP, SECRETS, eventually
 
 from paceline.platform.address import Address
 from paceline.platform.disk_memory import MemoryDisk
@@ -65,7 +65,7 @@ class Broker:
         self.store = open_store(
             self.disk, DATA, lock=lock, identity=self.identity, segment_size_bytes=SEGMENT_BYTES
         )
-        self.server = ReplicationServer(group=GROUP, secret=SECRET, random=random)
+        self.server = ReplicationServer(group=GROUP, secrets=SECRETS, random=random)
         self.port = 0
         self.fatal: str | None = None
         self.config = BrokerConfig(
@@ -80,7 +80,7 @@ class Broker:
             RoleContext(
                 listener=self,
                 config=self.config,
-                secret=SECRET,
+                secrets=SECRETS,
                 dial=Dial(),
                 store=self.store,
                 server=self.server,

@@ -11,6 +11,7 @@ from aiohttp import web
 from paceline.cli.local.free_ports import free_ports
 from paceline.platform.address import Address
 from paceline.platform.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
+from paceline.platform.secret import ClusterSecrets
 from paceline.types import ControllerId, GroupName, Incarnation, MasterEpoch, ReplicaId
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView
@@ -45,7 +46,10 @@ def free_address() -> Address:
 class Controllers:
     """`count` nodes; the first leads from the start."""
 
-    def __init__(self, count: int = 1, **changes: Any) -> None:
+    def __init__(
+        self, count: int = 1, *, secrets: ClusterSecrets | None = None, **changes: Any
+    ) -> None:
+        self._secrets = secrets or ClusterSecrets(SECRET)
         self.log = MemoryLog()
         self.ids = [ControllerId(f"c{number + 1}") for number in range(count)]
         self.addresses = [free_address() for _ in self.ids]
@@ -65,7 +69,7 @@ class Controllers:
                 quorum=quorum,
                 clock=SystemClock(),
                 random=SystemRandom(),
-                secret=SECRET,
+                secrets=self._secrets,
             )
             self.nodes[controller_id], self.quorums[controller_id] = node, quorum
             await node.start()

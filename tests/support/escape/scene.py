@@ -12,6 +12,7 @@ from tests.support.service.send import Answers
 
 from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.runtime import SeededRandom, cancel_and_wait, spawn
+from paceline.platform.secret import ClusterSecrets
 from paceline.records.decode import BatchView
 from paceline.records.header import Cause, Kind
 from paceline.security.node_tls import Dial
@@ -74,7 +75,9 @@ class Scene:
         self.there = Bench(group=OTHER)
         self.disk = MemoryDisk()
         self.disk.make_folder("/data")
-        self.server = ReplicationServer(group=OTHER, secret=SECRET, random=SeededRandom("s"))
+        self.server = ReplicationServer(
+            group=OTHER, secrets=ClusterSecrets(SECRET), random=SeededRandom("s")
+        )
         self.server.serve(EscapeHello, partial(EscapeSession, self.there.service.intake))
         self.secret = SECRET
         self.connected = 0
@@ -109,7 +112,7 @@ class Scene:
             incarnation=Incarnation(1),
             nonce=Nonce(self._random.token(16)),
         )
-        return Sender(hello=hello, secret=self.secret, dial=Dial())
+        return Sender(hello=hello, secrets=ClusterSecrets(self.secret), dial=Dial())
 
     def delay(self, *dues: int, topic_id: int = 1, queue_id: int = 0, **more: Any) -> None:
         """Messages that wait in g1, confirmed."""

@@ -8,6 +8,7 @@ from tests.support.replication.builders import a_view
 from paceline.errors import StorageError
 from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.runtime import SeededRandom, SystemClock, pause
+from paceline.platform.secret import ClusterSecrets
 from paceline.records.encode import encode_batch, encode_internal
 from paceline.records.header import HEADER_BYTES, Kind, stamp
 from paceline.security.node_tls import Dial
@@ -24,7 +25,7 @@ from paceline_broker.replication.master.term import MasterTerm
 from paceline_broker.replication.replica.client import ReplicationClient
 from paceline_broker.replication.replica.ports import ReplicaIdentity, ReplicaSettings
 
-SECRET = b"the secret of the cluster, 32 by"
+SECRETS = ClusterSecrets(b"the secret of the cluster, 32 by")
 GROUP = GroupName("g1")
 SEGMENT_BYTES = 64 * 1024
 UNIX_MS = 1_700_000_000_000
@@ -71,9 +72,9 @@ def content(log: CommitLog) -> bytes:
 class MasterNode:
     """Replica 1 as master of an epoch, with its server."""
 
-    def __init__(self, log: CommitLog | None = None) -> None:
+    def __init__(self, log: CommitLog | None = None, *, secrets: ClusterSecrets = SECRETS) -> None:
         self.log = log or a_log()
-        self.server = ReplicationServer(group=GROUP, secret=SECRET, random=SeededRandom("m"))
+        self.server = ReplicationServer(group=GROUP, secrets=secrets, random=SeededRandom("m"))
         self.port = 0
         self.confirmed_to = 0
         self.is_opened = False
@@ -167,7 +168,12 @@ class ReplicaNode:
         self.flushes = True
 
     def follow(
-        self, port: int, *, epoch: int = 3, secret: bytes = SECRET, fsync: bool = True
+        self,
+        port: int,
+        *,
+        epoch: int = 3,
+        secrets: ClusterSecrets = SECRETS,
+        fsync: bool = True,
     ) -> ReplicationClient:
         self.client = ReplicationClient(
             identity=ReplicaIdentity(
@@ -181,7 +187,7 @@ class ReplicaNode:
             host="127.0.0.1",
             port=port,
             dial=Dial(source_host="127.0.0.1"),
-            secret=secret,
+            secrets=secrets,
             commit_log=self.log,
             counts_flushed=fsync,
             is_ready=True,
@@ -225,8 +231,10 @@ class ReplicaNode:
 class Group:
     """A master and two replicas, started and stopped together."""
 
-    def __init__(self, *, replicas: tuple[int, ...] = (2, 3)) -> None:
-        self.master = MasterNode()
+    def __init__(
+        self, *, replicas: tuple[int, ...] = (2, 3), secrets: ClusterSecrets = SECRETS
+    ) -> None:
+        self.master = MasterNode(secrets=secrets)
         self.replicas = [ReplicaNode(replica) for replica in replicas]
 
     async def __aenter__(self) -> "Group":

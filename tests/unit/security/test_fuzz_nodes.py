@@ -30,6 +30,7 @@ from paceline.cli.local.free_ports import free_ports
 from paceline.platform.address import Address
 from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.runtime import SystemClock, SystemRandom
+from paceline.platform.secret import ClusterSecrets
 from paceline.types import ControllerId, Incarnation, ReplicaId
 from paceline.wire.messages import Nonce
 from paceline_broker.replication import handshake, messages
@@ -141,7 +142,7 @@ async def a_controller() -> AsyncIterator[tuple[int, Callable[[], dict[str, int]
         disk=MemoryDisk(),
         clock=SystemClock(),
         random=SystemRandom(),
-        secret=b"s" * 32,
+        secrets=ClusterSecrets(b"s" * 32),
         identity=FolderIdentity(controller_id=C1, cluster_name="paceline", cluster_id=None),
     )
     await node.start()

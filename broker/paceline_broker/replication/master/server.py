@@ -16,6 +16,7 @@ from typing import cast
 from paceline.errors import PeerError, UnauthenticatedError
 from paceline.platform.ports import Buffer, Random
 from paceline.platform.runtime import pause, spawn
+from paceline.platform.secret import ClusterSecrets
 from paceline.platform.telemetry import strangers
 from paceline.security.listening import Listening, listen
 from paceline.security.node_tls import NodeTls
@@ -65,9 +66,9 @@ JOIN_BYTES_MAX = 64 * 1024
 class ReplicationServer:
     """One listening socket. Owner: the role's task."""
 
-    def __init__(self, *, group: GroupName, secret: bytes, random: Random) -> None:
+    def __init__(self, *, group: GroupName, secrets: ClusterSecrets, random: Random) -> None:
         self._group = group
-        self._secret = secret
+        self._secrets = secrets
         self._random = random
         self._term: MasterTerm | None = None
         self._listening: Listening | None = None
@@ -118,7 +119,8 @@ class ReplicationServer:
 
     @property
     def secret(self) -> bytes:
-        return self._secret
+        """Of a connection that comes now."""
+        return self._secrets.current
 
     def opened(self, link: "_Link", address: str) -> tuple[ConnectionId, Connection] | None:
         """Number and place of a new connection; None if there is no place."""

@@ -15,6 +15,7 @@ from msgspec.structs import asdict
 from paceline.errors import CorruptLogError, PeerError, StorageError, UnauthenticatedError
 from paceline.platform.ports import Buffer, Clock, Random
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
+from paceline.platform.secret import ClusterSecrets
 from paceline.security.node_tls import Dial
 from paceline.types import PhysicalOffset
 from paceline.wire.messages import Nonce
@@ -71,7 +72,7 @@ class ReplicationClient:
         host: str,
         port: int,
         dial: Dial,
-        secret: bytes,
+        secrets: ClusterSecrets,
         commit_log: CommitLog,
         counts_flushed: bool,
         is_ready: bool,
@@ -82,7 +83,7 @@ class ReplicationClient:
     ) -> None:
         """`counts_flushed`: fsync durability; `is_ready`: see `projections_ready`."""
         self.identity = identity
-        self.secret = secret
+        self.secrets = secrets
         self.commit_log = commit_log
         self.counts_flushed = counts_flushed
         self.is_ready = is_ready
@@ -350,8 +351,9 @@ class _Link(asyncio.BufferedProtocol):
 
     def _on_challenge(self, challenge: Challenge) -> None:
         assert self._hello is not None
-        secret, identity = self._client.secret, self._client.identity
-        if not challenge.is_proven(secret, self._hello):
+        identity = self._client.identity
+        secret = challenge.proven_by(self._client.secrets.all, self._hello)
+        if secret is None:
             raise UnauthenticatedError("the master does not hold this cluster's secret")
         self._seals = self._hello.seals(secret, peer_nonce=challenge.nonce, is_dialer=True)
         introduction = Introduction(

@@ -171,8 +171,8 @@ class LocalCluster:
             self._lock_folder()
             secret_path = self.plan.data_dir / "cluster-secret"
             random = SystemRandom()
-            secret = make_secret(str(secret_path), random)
-            proofs = NodeProofs(secret, node_id="launcher", random=random)
+            secrets = make_secret(str(secret_path), random)
+            proofs = NodeProofs(secrets, node_id="launcher", random=random)
             self.owner = Owner(proofs, _prepare_tls(self.plan) if self.plan.has_tls else None)
             self.nodes = _lay_out(self.plan, secret_path, ports or _ports(self.plan))
 

@@ -98,17 +98,19 @@ def make_proof(secret: bytes, *, role: str, own: Hello, peer: Hello) -> bytes:
 
 
 def check_proof(
-    content: bytes, secret: bytes, *, role: str, prover: Hello, verifier: Hello
-) -> None:
-    """Raises UnauthenticatedError unless `prover`, in that role, holds the cluster secret."""
+    content: bytes, secrets: Iterable[bytes], *, role: str, prover: Hello, verifier: Hello
+) -> bytes:
+    """The one of `secrets` that `prover` holds, in that role. UnauthenticatedError: none."""
     document = parse_document(content)
     proof = document.get("proof")
     try:
         proof_bytes = bytes.fromhex(proof) if isinstance(proof, str) else b""
     except ValueError:
         proof_bytes = b""
-    if not _statement(role, prover, verifier).is_proven(proof_bytes, secret):
+    secret = _statement(role, prover, verifier).proven_by(proof_bytes, secrets)
+    if secret is None:
         raise UnauthenticatedError(f"controller {prover.sender!r} has another cluster secret")
+    return secret
 
 
 def _statement(role: str, prover: Hello, verifier: Hello) -> Statement:

@@ -27,6 +27,7 @@ from paceline.errors import (
 )
 from paceline.platform.ports import Random
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
+from paceline.platform.secret import ClusterSecrets
 from paceline.platform.telemetry import strangers
 from paceline.server.byte_budget import source_of
 from paceline.server.connections import Connections, ConnectionState
@@ -132,7 +133,7 @@ class Links:
         listen: tuple[str, int],
         directory: Directory,
         members: str,
-        secret: bytes,
+        secrets: ClusterSecrets,
         identity: Identity,
         random: Random,
         settings: RaftSettings,
@@ -146,7 +147,7 @@ class Links:
         self._directory = directory
         self._members = members
         self._dialers: dict[ControllerId, asyncio.Task[None]] = {}
-        self._secret = secret
+        self._secrets = secrets
         self._identity = identity
         self._random = random
         self._settings = settings
@@ -300,12 +301,14 @@ class Links:
         theirs = parse_hello(await _read_document(reader))
         check_hello(theirs, ours=ours, expected_sender=peer)
         proof = await _read_document(reader)
-        check_proof(proof, self._secret, role="listener", prover=theirs, verifier=ours)
-        _write_document(writer, make_proof(self._secret, role="dialer", own=ours, peer=theirs))
+        secret = check_proof(
+            proof, self._secrets.all, role="listener", prover=theirs, verifier=ours
+        )
+        _write_document(writer, make_proof(secret, role="dialer", own=ours, peer=theirs))
         self._hear(theirs)
         self._meet(peer, theirs)
         parse_document(await _read_document(reader))  # raises if the listener refused us
-        return self._link(peer, reader, writer, dialer=ours, listener=theirs)
+        return self._link(peer, reader, writer, secret, dialer=ours, listener=theirs)
 
     async def _answer_greeting(
         self, theirs: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -317,14 +320,15 @@ class Links:
         is_stranger = self._directory.is_configured and not self._directory.knows(peer)
         if (is_stranger and theirs.generation.generation == 0) or peer == self._controller_id:
             raise PeerError(f"controller {peer!r} does not dial {self._controller_id!r}")
+        secret = self._secrets.current  # of this connection, whichever is the first later
         _write_document(writer, ours.encode())
-        _write_document(writer, make_proof(self._secret, role="listener", own=ours, peer=theirs))
+        _write_document(writer, make_proof(secret, role="listener", own=ours, peer=theirs))
         proof = await _read_document(reader)
-        check_proof(proof, self._secret, role="dialer", prover=theirs, verifier=ours)
+        check_proof(proof, [secret], role="dialer", prover=theirs, verifier=ours)
         self._hear(theirs)
         self._meet(peer, theirs)
         _write_document(writer, orjson.dumps({"accepted": True}))
-        return self._link(peer, reader, writer, dialer=theirs, listener=ours)
+        return self._link(peer, reader, writer, secret, dialer=theirs, listener=ours)
 
     def _check_certificate(self, writer: asyncio.StreamWriter, peer: ControllerId) -> None:
         if self._tls is not None:
@@ -370,13 +374,14 @@ class Links:
         peer: ControllerId,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
+        secret: bytes,
         *,
         dialer: Hello,
         listener: Hello,
     ) -> _Link:
         def seal(sender: str) -> FrameSeal:
             return FrameSeal(
-                self._secret,
+                secret,
                 dialer_nonce=dialer.nonce,
                 listener_nonce=listener.nonce,
                 sender=sender,

@@ -12,6 +12,7 @@ import pytest_asyncio
 from tests.sim.raft.cluster import NAMES, Cluster, eventually
 from tests.support.certificates import Authority, Files
 
+from paceline.platform.secret import ClusterSecrets
 from paceline.security.certificates import TlsFiles, make_contexts
 from paceline.types import ControllerId
 from paceline_controller.raft.peers.tls import Tls, open_tls
@@ -265,7 +266,9 @@ async def test_certificates_and_authority_are_replaced_without_a_restart(
 
 async def test_the_secret_is_asked_for_besides(secured: TlsCluster) -> None:
     await secured.cluster.nodes.pop(C2).stop()
-    await secured.cluster.make(C2, secret=b"another secret", tls=secured.tls(C2)).start()
+    await secured.cluster.make(
+        C2, secrets=ClusterSecrets(b"another secret"), tls=secured.tls(C2)
+    ).start()
     await secured.says("has another cluster secret")
     await secured.cluster.write("not for c2")
     assert "not for c2" not in secured.cluster.machines[C2].values

@@ -6,6 +6,7 @@ from typing import Any
 
 from paceline.errors import PeerError
 from paceline.platform.runtime import SeededRandom, pause
+from paceline.platform.secret import ClusterSecrets
 from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId
 from paceline.wire import session as wire
 from paceline_broker.controllers.session import ControllerLinks
@@ -49,7 +50,7 @@ class FakeLink:
 def some_links(*links: FakeLink, request_timeout_ms: int = 30) -> ControllerLinks:
     owner = ControllerLinks(
         controllers=(),
-        secret=b"",
+        secrets=ClusterSecrets(b""),
         identity=_nobody,
         heartbeat=lambda: None,
         on_view=lambda view: None,

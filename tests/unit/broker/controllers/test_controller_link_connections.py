@@ -8,6 +8,7 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from paceline.platform.runtime import SeededRandom
+from paceline.platform.secret import ClusterSecrets
 from paceline.types import ControllerId, GroupName, Incarnation
 from paceline.wire import session as wire
 from paceline.wire.messages import Nonce
@@ -51,7 +52,7 @@ async def linked_to(controller: Controller) -> AsyncIterator[None]:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     links = ControllerLinks(
         controllers=(f"127.0.0.1:{runner.addresses[0][1]}",),
-        secret=b"secret",
+        secrets=ClusterSecrets(b"secret"),
         identity=lambda: Identity(
             store_id="store",
             group=GroupName("g1"),

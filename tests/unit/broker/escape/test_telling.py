@@ -9,6 +9,7 @@ from tests.support.escape.scene import SECRET, Scene, a_scene
 from tests.support.service.fakes import GROUP, replayed, until
 
 from paceline.platform.runtime import SeededRandom, cancel_and_wait, spawn
+from paceline.platform.secret import ClusterSecrets
 from paceline.records.header import Cause, Kind
 from paceline_broker.escape.session import EscapeSession
 from paceline_broker.replication.master.server import ReplicationServer
@@ -39,7 +40,9 @@ async def returned(scene: Scene, *, epoch: int = 8) -> AsyncIterator[None]:
     scene.here.role.begin_epoch(epoch)
     scene.here.log.epoch_starts[epoch] = start
     scene.here.log.is_automatic = True
-    server = ReplicationServer(group=GROUP, secret=SECRET, random=SeededRandom("m"))
+    server = ReplicationServer(
+        group=GROUP, secrets=ClusterSecrets(SECRET), random=SeededRandom("m")
+    )
     server.serve(EscapeHello, partial(EscapeSession, scene.here.service.intake))
     port = await server.start("127.0.0.1", 0)
     view = scene.view(version=9, g1_port=port)

@@ -25,6 +25,7 @@ from paceline.errors import (
     OutcomeUnknownError,
     PacelineError,
 )
+from paceline.platform.secret import ClusterSecrets
 from paceline.records.header import HEADER_BYTES, stamp
 from paceline.types import MasterEpoch, PhysicalOffset
 from paceline.wire.seal import RECORD_HEAD_BYTES
@@ -233,10 +234,33 @@ async def test_replica_without_the_secret_is_refused_and_so_is_such_a_master() -
     async with Group(replicas=(2,)) as group:
         group.master.lead(a_view())
         stranger = group.replicas[0]
-        stranger.follow(group.master.port, secret=b"another secret of 32 bytes......")
+        stranger.follow(
+            group.master.port, secrets=ClusterSecrets(b"another secret of 32 bytes......")
+        )
 
         with pytest.raises(TimeoutError):
             await eventually(lambda: stranger.log.end > 0, seconds=0.3)
+
+
+OLD, NEW = b"the old secret of 32 bytes......", b"the new secret of 32 bytes......"
+ROTATION = [(OLD,), (OLD, NEW), (NEW, OLD), (NEW,)]
+
+
+@pytest.mark.parametrize("is_master_first", [True, False], ids=["master first", "replica first"])
+@pytest.mark.parametrize("step", [0, 1, 2])
+async def test_a_new_secret_comes_in_three_steps_and_all_know_each_other(
+    step: int, is_master_first: bool
+) -> None:
+    """Each step is done at one node before the other."""
+    master, replica = ROTATION[step], ROTATION[step + 1]
+    if is_master_first:
+        master, replica = replica, master
+    async with Group(replicas=(2,), secrets=ClusterSecrets(*master)) as group:
+        group.master.lead(a_view(sync_state_set=frozenset({1, 2})))
+        group.replicas[0].follow(group.master.port, secrets=ClusterSecrets(*replica))
+        await eventually(lambda: group.master.is_opened)
+        group.master.send(b"one")
+        await eventually(group.is_equal)
 
 
 async def test_broker_that_is_not_master_refuses_and_is_tried_again() -> None:

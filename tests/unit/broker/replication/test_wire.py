@@ -195,14 +195,14 @@ def test_proofs_hold_only_for_their_identity_nonces_and_direction() -> None:
     challenge = a_challenge()
     proof = HELLO.proof(SECRET, challenge)
 
-    assert challenge.is_proven(SECRET, HELLO)
+    assert challenge.proven_by([b"x" * 32, SECRET], HELLO) == SECRET
     assert HELLO.is_proven(proof, SECRET, peer_nonce=challenge.nonce)
 
-    assert not challenge.is_proven(b"x" * 32, HELLO)
+    assert challenge.proven_by([b"x" * 32], HELLO) is None
     assert not HELLO.is_proven(proof, SECRET, peer_nonce=b"x" * 16)
     assert not HELLO.is_proven(challenge.proof, SECRET, peer_nonce=challenge.nonce)
     other = replace(challenge, epoch=MasterEpoch(4))
-    assert not other.is_proven(SECRET, HELLO)
+    assert other.proven_by([SECRET], HELLO) is None
 
 
 def test_a_proof_of_one_purpose_serves_for_no_other() -> None:
@@ -210,4 +210,5 @@ def test_a_proof_of_one_purpose_serves_for_no_other() -> None:
     hellos = [kind(**asdict(HELLO)) for kind in (messages.Hello, RepairHello, EscapeHello)]
 
     assert len({hello.proof(SECRET, challenge) for hello in hellos}) == 3
-    assert [challenge.is_proven(SECRET, hello) for hello in hellos] == [True, False, False]
+    found = [challenge.proven_by([SECRET], hello) for hello in hellos]
+    assert found == [SECRET, None, None]

@@ -11,6 +11,7 @@ from tests.support.rights import SECRETS, a_security, bearer, entry
 from paceline.errors import BadNameError, NotAuthorizedError, UnauthenticatedError
 from paceline.http_api.rights import _principal
 from paceline.platform.runtime import ManualClock, SystemRandom
+from paceline.platform.secret import ClusterSecrets
 from paceline.security import access as access_module
 from paceline.security.access import NODE, Access, Asker, Principal
 from paceline.security.node_proof import NodeProofs
@@ -238,13 +239,15 @@ def test_a_certificate_is_for_one_user_who_must_count() -> None:
     assert not ana._replace(granted=set()).still_holds()
 
 
-PROOFS = NodeProofs(b"a secret of a cluster", node_id="c1", random=SystemRandom())
+PROOFS = NodeProofs(ClusterSecrets(b"a secret of a cluster"), node_id="c1", random=SystemRandom())
 
 
 def test_a_node_proves_its_request_and_no_other() -> None:
     headers = PROOFS.headers("POST", "/v1/call", b"{}", source="10.0.0.1", authorization="Bearer a")
     headers = {**headers, "Authorization": "Bearer a"}
-    other = NodeProofs(b"another secret of one", node_id="c1", random=SystemRandom())
+    other = NodeProofs(
+        ClusterSecrets(b"another secret of one"), node_id="c1", random=SystemRandom()
+    )
 
     assert PROOFS.is_node("POST", "/v1/call", headers)
     assert not PROOFS.is_node("PUT", "/v1/call", headers)

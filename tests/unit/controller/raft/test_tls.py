@@ -11,6 +11,7 @@ from paceline.errors import ConfigError, PeerError
 from paceline.platform.address import Address
 from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.runtime import ManualClock, SeededRandom
+from paceline.platform.secret import ClusterSecrets
 from paceline.types import ControllerId
 from paceline_controller.app import build_node
 from paceline_controller.config import ControllerConfig
@@ -61,7 +62,7 @@ async def test_metrics_say_how_long_the_loaded_certificate_is_good(
         disk=MemoryDisk(),
         clock=clock,
         random=SeededRandom("tls"),
-        secret=b"s" * 16,
+        secrets=ClusterSecrets(b"s" * 16),
         identity=FolderIdentity(controller_id=C1, cluster_name="paceline", cluster_id=None),
         tls=tls,
     )

@@ -228,13 +228,13 @@ def test_an_oversized_message_is_refused_unread() -> None:
 def test_both_sides_prove_that_they_hold_the_secret() -> None:
     hello = a_hello()
 
-    wire.check_hello(hello, CHALLENGE, SECRET)
+    wire.check_hello(hello, CHALLENGE, [SECRET])
     wire.check_welcome(a_welcome(hello), CHALLENGE, hello, SECRET)
 
 
 def test_a_proof_with_another_secret_is_refused() -> None:
     with pytest.raises(UnauthenticatedError):
-        wire.check_hello(a_hello(b"x" * 32), CHALLENGE, SECRET)
+        wire.check_hello(a_hello(b"x" * 32), CHALLENGE, [SECRET])
     hello = a_hello()
     with pytest.raises(UnauthenticatedError):
         wire.check_welcome(a_welcome(hello, b"x" * 32), CHALLENGE, hello, SECRET)
@@ -253,9 +253,9 @@ def test_a_proof_does_not_serve_another_store_or_challenge() -> None:
     another = wire.Challenge(controller_id=ControllerId("c1"), nonce=Nonce(b"d" * 16))
 
     with pytest.raises(UnauthenticatedError):
-        wire.check_hello(stolen, CHALLENGE, SECRET)
+        wire.check_hello(stolen, CHALLENGE, [SECRET])
     with pytest.raises(UnauthenticatedError):
-        wire.check_hello(hello, another, SECRET)
+        wire.check_hello(hello, another, [SECRET])
 
 
 def test_a_brokers_proof_reflected_is_no_controllers_proof() -> None:
@@ -292,6 +292,6 @@ def test_a_hello_that_was_changed_on_the_way_proves_nothing(change: dict[str, An
     welcome = a_welcome(replace(a_hello(), is_sealed=False))
 
     with pytest.raises(UnauthenticatedError):
-        wire.check_hello(changed, CHALLENGE, SECRET)
+        wire.check_hello(changed, CHALLENGE, [SECRET])
     with pytest.raises(UnauthenticatedError):
         wire.check_welcome(welcome, CHALLENGE, a_hello(), SECRET)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.support.controller.harness import (
     DEADLINE_S,
+    SECRET,
     TalkingBroker,
     controllers,
     eventually,
@@ -14,6 +15,7 @@ from tests.support.controller.harness import (
 from tests.support.controller.sessions import a_cluster, group_of, master_of
 
 from paceline.platform.runtime import SystemClock
+from paceline.platform.secret import ClusterSecrets
 from paceline.types import MasterEpoch, ReplicaId, SetEpoch
 from paceline.wire import session as wire
 
@@ -118,6 +120,16 @@ async def test_a_message_that_is_not_the_next_of_the_broker_ends_the_session(way
 
         hub = cluster.leader.hub
         await eventually(lambda: len(hub.sessions) == len(brokers) - 1, "the session has ended")
+
+
+async def test_a_session_goes_on_with_the_secret_that_the_broker_has_proven() -> None:
+    """While secrets are replaced: the controller proves itself with another one at this time."""
+    async with controllers(secrets=ClusterSecrets(b"x" * 32, SECRET)) as cluster:
+        broker = TalkingBroker(cluster, 1)
+
+        await broker.join()
+
+        await broker.stop()
 
 
 async def test_a_broker_that_does_not_seal_is_refused() -> None:
