@@ -83,12 +83,12 @@ class Broker:
     ) -> None:
         """Opens the store: blocking. Raises PacelineError with a sentence for the operator."""
         self._config, self._clock, self._random = config, clock, random
-        self._boot, self._node = boot, node
+        self._boot, self._node, self._secrets = boot, node, secrets
         self._tls = open_node_tls(config)
         self._provider = open_identity_provider(config, clock)
         self._dial = Dial(self._tls, source_host=config.source_host)
-        self._secrets = secrets
-        self._proofs = NodeProofs(secrets, node_id=config.node_id(), random=random)
+        self._client_address = ""  # as the controllers tell it to all; empty until it listens
+        self._proofs = self._make_proofs()
         self._group = GroupName(config.group)
         self._store = _open_store(config, disk, random, boot, node)
         self._is_registered = False
@@ -137,6 +137,15 @@ class Broker:
         identity = self._store.identity
         return ToldSecurity(
             self._service.access, file, cluster_id=lambda: identity.identity.cluster_id
+        )
+
+    def _make_proofs(self) -> NodeProofs:
+        return NodeProofs(
+            self._secrets,
+            node_id=self._config.node_id(),
+            addresses=lambda: (self._client_address,),
+            clock=self._clock,
+            random=self._random,
         )
 
     def _make_hand_over(self) -> ActingHandover:
@@ -312,6 +321,7 @@ class Broker:
         replication = config.replication_advertised or Address(
             config.replication_listen.host, replication_port
         )
+        self._client_address = str(client)
         log.info("listening", extra={"client": str(client), "replication": str(replication)})
         self._tasks.append(spawn(self._join(str(client), str(replication)), name="join"))
 

@@ -83,7 +83,7 @@ class ControllerNode:
         self._provider = open_identity_provider(config, clock)
         self._has_caught_up = False
         self.access = self._make_access(clock)
-        self.proofs = NodeProofs(secrets, node_id=config.controller_id, random=random)
+        self.proofs = self._make_proofs(clock)
         self._tls = open_node_tls(config)
         self._certificates = [each for each in (self._tls, raft_tls) if each is not None]
         self.dial = Dial(self._tls)
@@ -139,6 +139,15 @@ class ControllerNode:
         if self._provider is not None:
             register_oidc(self._metrics.metrics, self._provider)
         self._metrics.read_watched(self.supervisor.outages, self._beats, clock)
+
+    def _make_proofs(self, clock: Clock) -> NodeProofs:
+        return NodeProofs(
+            self._secrets,
+            node_id=self._config.controller_id,
+            addresses=self._own_addresses,
+            clock=clock,
+            random=self.random,
+        )
 
     def _make_announcer(self) -> ControllersAnnouncer:
         return ControllersAnnouncer(
@@ -290,6 +299,12 @@ class ControllerNode:
             return self._addresses
         told = {member.controller_id: member.client for member in members.members}
         return {name: at or self._addresses.get(name, "") for name, at in told.items()}
+
+    def _own_addresses(self) -> set[str]:
+        """By which other nodes know this one: also while a new member list is on its way."""
+        own = ControllerId(self._config.controller_id)
+        found = (each.get(own) for each in (self._client_addresses(), self._addresses))
+        return {address for address in found if address}
 
     def _others(self) -> tuple[str, ...]:
         """Client addresses of the other controllers."""

@@ -160,13 +160,16 @@ class ActingHandover:
     async def _post(self, address: str, document: dict[str, Any]) -> dict[str, Any]:
         """The JSON object that a broker answers, whatever its status; {} if there is none."""
         body, path = orjson.dumps(document), "/v1/call"
-        proof = self._proofs.headers("POST", path, body)
         try:
-            async with self._http.post(
-                self._dial.url(address, path),
+            async with self._proofs.request(
+                self._http,
+                "POST",
+                address,
+                path,
+                url=self._dial.url(address, path),
+                body=body,
+                headers={"Content-Type": "application/json"},
                 ssl=self._dial.ssl,
-                data=body,
-                headers={"Content-Type": "application/json", **proof},
                 timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
             ) as answer:
                 content = orjson.loads(await answer.read())

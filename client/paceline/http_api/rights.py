@@ -19,11 +19,14 @@ from paceline.security.node_proof import NodeProofs
 from paceline.security.quotas import UserQuota
 from paceline.server.http_guard import BODY_DIGEST
 from paceline.wire.calls.request import Request
-from paceline.wire.proof import DIGEST_HEADER, NODE_HEADER, SOURCE_HEADER
+from paceline.wire.proof import CHALLENGE_HEADER, DIGEST_HEADER, NODE_HEADER, SOURCE_HEADER
 from paceline.wire.rights import ANYBODY, KNOWN_USER, Needs
 
 ASKER = web.RequestKey("asker", Asker)
 """Who asks: set on each request before its handler runs."""
+
+NODE_CHALLENGE = web.RequestKey("node_challenge", str)
+"""What the next proof of the node that asks is to cover."""
 
 _READS = ("GET", "HEAD")
 
@@ -112,6 +115,8 @@ async def add_safe_headers(request: web.Request, response: web.StreamResponse) -
     response.headers.update(SAFE_HEADERS)
     if response.status == UnauthenticatedError.status:
         response.headers["WWW-Authenticate"] = "Bearer"
+    if NODE_CHALLENGE in request:
+        response.headers[CHALLENGE_HEADER] = request[NODE_CHALLENGE]
 
 
 def register_access(metrics: Metrics, access: Access) -> None:
@@ -144,12 +149,21 @@ def register_access(metrics: Metrics, access: Access) -> None:
     )
 
 
+def _is_node(proofs: NodeProofs, request: web.Request) -> bool:
+    """See `NodeProofs.is_node`. A node that shows an old challenge is told the present one."""
+    request[NODE_CHALLENGE] = proofs.challenge
+    if not proofs.is_node(request.method, request.raw_path, request.headers):
+        del request[NODE_CHALLENGE]
+        return False
+    return True
+
+
 def _principal(access: Access, proofs: NodeProofs, request: web.Request) -> Principal:
     source, headers = request.remote or "", request.headers
     if not source and access.is_on:
         # Its peer has gone already. Without an address no denial of addresses would match.
         raise UnauthenticatedError("the connection has ended: nobody knows where it came from")
-    if NODE_HEADER in headers and proofs.is_node(request.method, request.raw_path, headers):
+    if NODE_HEADER in headers and _is_node(proofs, request):
         request[BODY_DIGEST] = headers.get(DIGEST_HEADER, "")
         if SOURCE_HEADER not in headers:
             return Principal(NODE, source, is_node=True)

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 NONCE_BYTES = 16
 PROOF_BYTES = 32
 NODE_HEADER = "Paceline-Node"
-"""Of an HTTP request that a node has proven: its id, a nonce and the proof."""
+"""Of an HTTP request that a node has proven: its id, the address that the request is for, a
+challenge of the node there, a nonce and the proof."""
+CHALLENGE_HEADER = "Paceline-Node-Challenge"
+"""Of the answer to such a request: the challenge that proofs are to cover from now on."""
 SOURCE_HEADER = "Paceline-Source"
 """The address that it came from, if the node only relays it, and the user that its certificate was
 for, if it was for one."""

@@ -72,11 +72,10 @@ class Inquirer:
         assert self._http is not None
         group, replica_id = inquiry.key
         path = f"/v1/heard/{group}/{replica_id}"
-        headers = self._proofs.headers("GET", path)
+        url = self._dial.url(address, path)
+        asking = self._proofs.request(self._http, "GET", address, path, url=url, ssl=self._dial.ssl)
         try:
-            async with self._http.get(
-                self._dial.url(address, path), headers=headers, ssl=self._dial.ssl
-            ) as response:
+            async with asking as response:
                 body = await response.content.read(ANSWER_BYTES_MAX)
                 return _parse(body) if response.status == 200 else None
         except (aiohttp.ClientError, OSError, TimeoutError, PacelineError) as error:

@@ -93,11 +93,15 @@ async def _ask(
     try:
         async with (
             aiohttp.ClientSession(connector=connector, timeout=timeout) as http,
-            http.post(
-                dial.url(address, _PATH),
+            proofs.request(
+                http,
+                "POST",
+                address,
+                _PATH,
+                url=dial.url(address, _PATH),
+                body=body,
+                headers={"Content-Type": "application/json"},
                 ssl=dial.ssl,
-                data=body,
-                headers={"Content-Type": "application/json", **proofs.headers("POST", _PATH, body)},
             ) as response,
         ):
             content = await response.content.read(ANSWER_BYTES_MAX)

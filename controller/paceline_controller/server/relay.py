@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 
 import aiohttp
 from aiohttp import web
-from yarl import URL
 
 from paceline.errors import NotLeaderError, OutcomeUnknownError, OverloadedError, PeerError
 from paceline.http_api.rights import ASKER
@@ -109,21 +108,17 @@ class Relay:
         given = request.headers
         headers = {key: given[key] for key in PASSED_ON if key in given and given[key].isascii()}
         headers[RELAYED] = self._controller_id
-        headers |= self._proofs.headers(
-            request.method,
-            request.raw_path,
-            body,
-            source=_source(request),
-            authorization=headers.get("Authorization", ""),
-        )
-        url = URL(self._dial.url(leader, request.raw_path), encoded=True)  # as the proof says
         what = f"{request.method} {request.path}"
         try:
-            async with self._http.request(
+            async with self._proofs.request(
+                self._http,
                 request.method,
-                url,
-                data=body or None,
+                leader,
+                request.raw_path,
+                url=self._dial.url(leader, request.raw_path),
+                body=body,
                 headers=headers,
+                source=_source(request),
                 allow_redirects=False,
                 ssl=self._dial.ssl,
             ) as answer:

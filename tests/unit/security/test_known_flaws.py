@@ -19,7 +19,7 @@ import pytest
 from aiohttp import WSMsgType
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.askers import PROOFS
+from tests.support.askers import PROOFS, proof_of
 from tests.support.controller.harness import Controllers, controllers
 from tests.support.http.door import Door, a_door
 from tests.support.requests import least, least_path
@@ -228,7 +228,7 @@ async def test_nobody_becomes_a_node_by_what_he_says(who: str | None) -> None:
 
 async def test_a_user_named_node_is_no_node_and_a_forged_proof_proves_nothing() -> None:
     """GHSA-38x3-76xf-cq45 (NATS)."""
-    forged = {"Paceline-Node": f"controller:c1 {'00' * 16} {'00' * 32}"}
+    forged = {"Paceline-Node": f"controller:c1 here - {'00' * 16} {'00' * 32}"}
     relayed = {**forged, "Paceline-Source": "127.0.0.1 node"}
     async with open_to_strangers() as cluster:
         for headers in ({}, forged, relayed):
@@ -238,7 +238,7 @@ async def test_a_user_named_node_is_no_node_and_a_forged_proof_proves_nothing() 
         door.service.access.apply(a_security())
         for headers in (forged, {**forged, "Paceline-Source": "127.0.0.1 root"}):
             assert (await door.ask("GET", "/v1/status", headers=headers))[0] == 401
-        proven = PROOFS.headers("GET", "/v1/status")
+        proven = proof_of(PROOFS, "GET", "/v1/status")
         assert (await door.ask("GET", "/v1/status", headers=proven))[0] == 200
 
 

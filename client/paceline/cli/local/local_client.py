@@ -27,11 +27,16 @@ async def get_json(
 
     `owner`: who holds the cluster's secret; to others a cluster with rights tells nothing.
     """
-    headers = {} if owner is None else owner.proofs.headers("GET", path)
     tls = None if owner is None else owner.tls
     url = f"{'http' if tls is None else 'https'}://{address}{path}"
+    context = True if tls is None else tls
+    asking = (
+        session.get(url, ssl=context)
+        if owner is None
+        else owner.proofs.request(session, "GET", address, path, url=url, ssl=context)
+    )
     try:
-        async with session.get(url, headers=headers, ssl=True if tls is None else tls) as answer:
+        async with asking as answer:
             if answer.status != 200:
                 return None
             document = orjson.loads(await answer.read())

@@ -31,7 +31,7 @@ from paceline.cli.local.free_ports import free_ports
 from paceline.errors import ConfigError
 from paceline.platform.node_process import be_program
 from paceline.platform.runtime import SystemClock, SystemRandom
-from paceline.platform.secret import make_secret
+from paceline.platform.secret import ClusterSecrets, make_secret
 from paceline.security.node_proof import NodeProofs
 
 HOST = "127.0.0.1"
@@ -129,6 +129,7 @@ class Owner(NamedTuple):
     """Whoever started the cluster: what he asks nodes with."""
 
     proofs: NodeProofs
+    secrets: ClusterSecrets
     tls: ssl.SSLContext | None
     """None: they speak no TLS."""
 
@@ -172,8 +173,15 @@ class LocalCluster:
             secret_path = self.plan.data_dir / "cluster-secret"
             random = SystemRandom()
             secrets = make_secret(str(secret_path), random)
-            proofs = NodeProofs(secrets, node_id="launcher", random=random)
-            self.owner = Owner(proofs, _prepare_tls(self.plan) if self.plan.has_tls else None)
+            proofs = NodeProofs(
+                secrets,
+                node_id="launcher",
+                addresses=lambda: (),
+                clock=SystemClock(),
+                random=random,
+            )
+            tls = _prepare_tls(self.plan) if self.plan.has_tls else None
+            self.owner = Owner(proofs, secrets, tls)
             self.nodes = _lay_out(self.plan, secret_path, ports or _ports(self.plan))
 
     def start(self) -> None:

@@ -189,6 +189,8 @@ class _Watcher:
 
     async def _refresh(self, session: aiohttp.ClientSession) -> None:
         owner = self.cluster.owner
+        if owner is not None:
+            owner.secrets.reload()
         for address in self.cluster.controller_addresses:
             document = await get_json(session, address, "/v1/routes", owner)
             if document is None:

@@ -11,7 +11,7 @@ import orjson
 import pytest
 from aiohttp import web
 from msgspec import structs
-from tests.support.askers import PROOFS
+from tests.support.askers import PROOFS, proof_of
 from tests.support.http.door import Door, a_batch, a_door
 from tests.support.http.stream import a_fetch
 from tests.support.http.stream_client import RawStream
@@ -297,7 +297,7 @@ async def test_an_answer_of_a_call_on_a_stream_counts_for_the_quota(
 
 async def test_a_node_of_the_cluster_may_ask_with_its_proof_of_that_very_body() -> None:
     body = orjson.dumps({"call": "clients"})
-    proof = PROOFS.headers("POST", "/v1/call", body)
+    proof = proof_of(PROOFS, "POST", "/v1/call", body)
     async with a_secured_door() as door:
         good = await door.ask("POST", "/v1/call", data=body, headers={**proof, **JSON_TYPE})
         other = orjson.dumps({"call": "members", "group": "g"})

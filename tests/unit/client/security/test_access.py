@@ -6,18 +6,19 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.askers import PROOFS, Everywhere, proof_of
 from tests.support.rights import SECRETS, a_security, bearer, entry
 
 from paceline.errors import BadNameError, NotAuthorizedError, UnauthenticatedError
 from paceline.http_api.rights import _principal
-from paceline.platform.runtime import ManualClock, SystemRandom
+from paceline.platform.runtime import ManualClock, SystemClock, SystemRandom
 from paceline.platform.secret import ClusterSecrets
 from paceline.security import access as access_module
 from paceline.security.access import NODE, Access, Asker, Principal
 from paceline.security.node_proof import NodeProofs
 from paceline.security.tokens import LoginToken, Tokens, write_token
 from paceline.wire.calls.offsets import Commit, CommitRow
-from paceline.wire.proof import DIGEST_HEADER, SOURCE_HEADER
+from paceline.wire.proof import DIGEST_HEADER, NODE_HEADER, SOURCE_HEADER
 from paceline.wire.rights import PUB, SUB, Resource, ResourceType
 from paceline.wire.users import AccessKey, Mode, Security, User, digest_of
 
@@ -75,7 +76,7 @@ def test_no_header_does_more_than_to_be_refused(text: str) -> None:
             access.authenticate(header, source=HERE)
     assert not PROOFS.is_node("GET", "/", {"Paceline-Node": text})
     assert not PROOFS.is_node(
-        "GET", "/", {**PROOFS.headers("GET", "/"), "Authorization": text or "x"}
+        "GET", "/", {**proof_of(PROOFS, "GET", "/"), "Authorization": text or "x"}
     )
 
 
@@ -239,17 +240,22 @@ def test_a_certificate_is_for_one_user_who_must_count() -> None:
     assert not ana._replace(granted=set()).still_holds()
 
 
-PROOFS = NodeProofs(ClusterSecrets(b"a secret of a cluster"), node_id="c1", random=SystemRandom())
-
-
 def test_a_node_proves_its_request_and_no_other() -> None:
-    headers = PROOFS.headers("POST", "/v1/call", b"{}", source="10.0.0.1", authorization="Bearer a")
-    headers = {**headers, "Authorization": "Bearer a"}
+    def a_proof() -> dict[str, str]:
+        told = proof_of(
+            PROOFS, "POST", "/v1/call", b"{}", source="10.0.0.1", authorization="Bearer a"
+        )
+        return {**told, "Authorization": "Bearer a"}
+
+    headers = a_proof()
     other = NodeProofs(
-        ClusterSecrets(b"another secret of one"), node_id="c1", random=SystemRandom()
+        ClusterSecrets(b"another secret of one"),
+        node_id="c1",
+        addresses=Everywhere,
+        clock=SystemClock(),
+        random=SystemRandom(),
     )
 
-    assert PROOFS.is_node("POST", "/v1/call", headers)
     assert not PROOFS.is_node("PUT", "/v1/call", headers)
     assert not PROOFS.is_node("POST", "/v1/calls", headers)
     for name, value in (
@@ -258,21 +264,27 @@ def test_a_node_proves_its_request_and_no_other() -> None:
         ("Authorization", "Bearer b"),
     ):
         assert not PROOFS.is_node("POST", "/v1/call", {**headers, name: value}), name
+    for index in range(5):
+        parts = headers[NODE_HEADER].split(" ")
+        parts[index] = parts[index][:-1] + ("0" if parts[index][-1] != "0" else "1")
+        changed = {**headers, NODE_HEADER: " ".join(parts)}
+        assert not PROOFS.is_node("POST", "/v1/call", changed), index
     without_source = {name: each for name, each in headers.items() if name != SOURCE_HEADER}
     assert not PROOFS.is_node("POST", "/v1/call", without_source), "it would be the node's own"
     assert not other.is_node("POST", "/v1/call", headers)
+    assert PROOFS.is_node("POST", "/v1/call", headers)
 
 
 @pytest.mark.parametrize("source", ["", "10.0.0.1"])
 def test_who_relays_never_asks_for_itself(source: str) -> None:
     """A user who breaks off his connection has no address: the node that relays is not asking."""
-    relayed = PROOFS.headers("PUT", "/v1/users/bob", source=source)
+    relayed = proof_of(PROOFS, "PUT", "/v1/users/bob", source=source)
     assert relayed[SOURCE_HEADER] == source
+    own = {name: each for name, each in relayed.items() if name != SOURCE_HEADER}
+    assert not PROOFS.is_node("PUT", "/v1/users/bob", own)
     assert PROOFS.is_node("PUT", "/v1/users/bob", relayed)
-    del relayed[SOURCE_HEADER]
-    assert not PROOFS.is_node("PUT", "/v1/users/bob", relayed)
 
-    own = PROOFS.headers("PUT", "/v1/users/bob")
+    own = proof_of(PROOFS, "PUT", "/v1/users/bob")
     assert SOURCE_HEADER not in own
     assert not PROOFS.is_node("PUT", "/v1/users/bob", {**own, SOURCE_HEADER: source})
 
@@ -322,6 +334,16 @@ def test_to_move_a_group_back_needs_update() -> None:
         ana.check_request(Commit(group="g", offsets=rows, reset=True))
 
 
-@pytest.mark.parametrize("text", ["", "c1", "c1 zz zz", "c1 00 00", f"c1 {'0' * 32} {'0' * 64}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "c1",
+        "c1 a - zz zz",
+        "c1 a - 00 00",
+        f"c1 {'0' * 32} {'0' * 64}",
+        f"c1 there - {'0' * 32} {'0' * 64}",
+    ],
+)
 def test_what_is_no_proof_proves_nothing(text: str) -> None:
     assert not PROOFS.is_node("GET", "/", {"Paceline-Node": text})

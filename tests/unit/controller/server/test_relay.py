@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.support.askers import PROOFS
+from tests.support.askers import PROOFS, proof_of
 from tests.support.controller.builders import users_topics
 from tests.support.controller.harness import Controllers, controllers, eventually, free_address
 from tests.support.controller.sessions import a_cluster
@@ -67,7 +67,16 @@ async def test_a_relayed_request_is_never_relayed_again() -> None:
 async def test_what_a_node_has_proven_is_not_relayed_with_another_body() -> None:
     """A follower would vouch for what somebody put into a request that he has overheard."""
     async with controllers(3) as cluster:
-        proof = cluster.leader.proofs.headers("POST", "/v1/topics", b"{}", source="10.0.0.1 ana")
+        follower = cluster.nodes[cluster.ids[1]].proofs
+        proof = proof_of(
+            cluster.leader.proofs,
+            "POST",
+            "/v1/topics",
+            b"{}",
+            to=follower,
+            address=str(cluster.addresses[1]),
+            source="10.0.0.1 ana",
+        )
         url = f"http://{cluster.addresses[1]}/v1/topics"
         async with cluster.http.post(url, json={"topic": "t"}, headers=proof) as answer:
             problem = await answer.json(content_type=None)

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.support.askers import proof_of
 from tests.support.controller.harness import SECRET, Controllers, controllers, eventually
 from tests.support.controller.sessions import a_cluster
 from tests.support.requests import ask_least
@@ -136,10 +137,13 @@ async def test_whoever_relays_names_the_user_of_the_certificate_it_has_seen() ->
         body = orjson.dumps({"topic": "orders", "queues": {"g1": 1}})
         told = {}
         for source in ("10.0.0.1 ana", "10.0.0.1 eve", "10.0.0.1"):
-            headers = proofs.headers("POST", "/v1/topics", body, source=source)
+            headers = proof_of(
+                proofs, "POST", "/v1/topics", body, address=str(cluster.addresses[0]), source=source
+            )
             answer = await cluster.ask("POST", "/v1/topics", data=body, headers=headers)
             told[source] = answer[1]["code"]
-        forged = {**proofs.headers("POST", "/v1/topics", body), "Paceline-Source": "10.0.0.1 ana"}
+        own = proof_of(proofs, "POST", "/v1/topics", body, address=str(cluster.addresses[0]))
+        forged = {**own, "Paceline-Source": "10.0.0.1 ana"}
         assert (await cluster.ask("POST", "/v1/topics", data=body, headers=forged))[0] == 401
 
     assert told == {
@@ -387,7 +391,7 @@ async def test_a_controller_that_has_not_caught_up_lets_nobody_in_but_nodes() ->
             told = await asked(cluster, method, path, call, bearer("root"))
             assert told == (503, "NOT_YET_AVAILABLE"), path
         assert (await cluster.ask("GET", "/healthz"))[0] == 200
-        proof = node.proofs.headers("GET", "/v1/status")
+        proof = proof_of(node.proofs, "GET", "/v1/status", address=str(cluster.addresses[0]))
         assert (await cluster.ask("GET", "/v1/status", headers=proof))[0] == 200
 
         caught_up = True
