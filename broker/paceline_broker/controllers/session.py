@@ -28,6 +28,7 @@ from paceline.errors import (
 from paceline.platform.ports import Random
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.platform.secret import ClusterSecrets
+from paceline.security.certificates import check_controller, is_tls
 from paceline.security.node_tls import Dial
 from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView
@@ -158,6 +159,7 @@ class _Link:
         challenge = self._parsed(await socket.receive())
         if not isinstance(challenge, wire.Challenge):
             raise PeerError(f"controller {self.address} began with {type(challenge).__name__}")
+        check_controller(socket, challenge.controller_id)
         identity, secret = owner.identity(), owner.secrets.current
         hello = wire.make_hello(
             challenge,
@@ -167,7 +169,7 @@ class _Link:
             store_id=identity.store_id,
             replica_id=identity.replica_id,
             nonce=Nonce.fresh(owner.random),
-            is_sealed=socket.get_extra_info("ssl_object") is None,
+            is_sealed=not is_tls(socket),
         )
         await socket.send_str(wire.encode(hello))
         answer = await socket.receive()

@@ -9,6 +9,7 @@ import msgspec
 from paceline.errors import DeadlineError, PeerError, UnauthenticatedError
 from paceline.platform.ports import Buffer
 from paceline.platform.secret import ClusterSecrets
+from paceline.security.certificates import check_broker, is_tls
 from paceline.security.node_tls import Dial
 from paceline.wire.messages import Proof
 from paceline.wire.seal import RECORD_HEAD_BYTES, Seals, record_size
@@ -63,13 +64,14 @@ class Conversation:
 
         Raises UnauthenticatedError, and as `hear`.
         """
-        is_tls = self._writer.get_extra_info("ssl_object") is not None
-        hello = msgspec.structs.replace(hello, is_sealed=not is_tls)
+        hello = msgspec.structs.replace(hello, is_sealed=not is_tls(self._writer))
         self.say(hello)
         challenge = await self.hear(kind)
         secret = challenge.proven_by(secrets.all, hello)
         if secret is None:
             raise UnauthenticatedError("the peer does not hold this cluster's secret")
+        group, replica_id = challenge.group_of(hello), challenge.replica_id
+        check_broker(self._writer, group=group, replica_id=replica_id)
         self._seals = hello.seals(secret, peer_nonce=challenge.nonce, is_dialer=True)
         return challenge, hello.proof(secret, challenge)
 

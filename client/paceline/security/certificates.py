@@ -7,13 +7,15 @@ import os
 import ssl
 import stat
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from paceline.errors import ConfigError
+from paceline.errors import ConfigError, PeerError
 
 CLIENT_URI = "paceline:client/"
 """How the subjectAltName begins that says whose certificate it is."""
-_NODE_URIS = ("paceline:broker/", "paceline:controller/")
+BROKER_URI, CONTROLLER_URI = "paceline:broker/", "paceline:controller/"
+"""What stands behind: GROUP or GROUP/REPLICA_ID; the id of a controller."""
+_NODE_URIS = (BROKER_URI, CONTROLLER_URI)
 _EXPIRED = 10  # X509_V_ERR_CERT_HAS_EXPIRED
 _STEPS_MAX = 10
 """Of a handshake in memory; TLS 1.3 needs three, TLS 1.2 four."""
@@ -76,6 +78,48 @@ def uris_of(certificate: Mapping[str, Any], prefix: str) -> frozenset[str]:
         name.removeprefix(prefix)
         for kind, name in certificate.get("subjectAltName", ())
         if kind == "URI" and name.startswith(prefix)
+    )
+
+
+class Connected(Protocol):
+    """A connection of asyncio or aiohttp, as far as it tells of its peer."""
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any: ...
+
+
+def is_tls(connection: Connected) -> bool:
+    return connection.get_extra_info("ssl_object") is not None
+
+
+def check_broker(connection: Connected, *, group: str, replica_id: int | None) -> None:
+    """PeerError if the peer comes by TLS and its certificate is not that broker's.
+
+    `replica_id`: None: it has none yet, and any of the group will do.
+    """
+    if not is_tls(connection):
+        return
+    names = uris_of(connection.get_extra_info("peercert") or {}, BROKER_URI)
+    is_any = replica_id is None and any(name.startswith(f"{group}/") for name in names)
+    if not is_any and names.isdisjoint((group, f"{group}/{replica_id}")):
+        who = group if replica_id is None else f"{group}/{replica_id}"
+        raise PeerError(_another(names, f"broker {who}", f"{BROKER_URI}{group}"))
+
+
+def check_controller(connection: Connected, controller_id: str) -> None:
+    """PeerError if the peer answers by TLS and its certificate is not that controller's."""
+    if not is_tls(connection):
+        return
+    names = uris_of(connection.get_extra_info("peercert") or {}, CONTROLLER_URI)
+    if controller_id not in names:
+        uri = f"{CONTROLLER_URI}{controller_id}"
+        raise PeerError(_another(names, f"controller {controller_id}", uri))
+
+
+def _another(names: frozenset[str], claimed: str, uri: str) -> str:
+    listed = ", ".join(sorted(names)) or "no such node"
+    return (
+        f"the peer says that it is {claimed}, and its certificate names {listed}: it needs the"
+        f" subjectAltName URI:{uri}"
     )
 
 

@@ -26,6 +26,7 @@ from paceline.platform.ports import Clock, Random
 from paceline.platform.runtime import spawn
 from paceline.platform.secret import ClusterSecrets
 from paceline.platform.telemetry import strangers
+from paceline.security.certificates import check_broker, is_tls
 from paceline.server.http_guard import is_proven, is_stranger
 from paceline.types import ControllerId, ReplicaId
 from paceline.wire import session as wire
@@ -129,7 +130,6 @@ class SessionServer:
     ) -> tuple[wire.Hello, Seals | None] | None:
         """The broker's hello, welcomed, and how the session goes on; None if it was refused or
         left."""
-        is_tls = transport.get_extra_info("ssl_object") is not None
         challenge = wire.Challenge(
             controller_id=self._controller_id, nonce=Nonce.fresh(self._random)
         )
@@ -140,7 +140,8 @@ class SessionServer:
             hello = self._read_hello(message)
             if hello is None:
                 return None
-            check_sealing(is_sealed=hello.is_sealed, is_tls=is_tls)
+            check_sealing(is_sealed=hello.is_sealed, is_tls=is_tls(transport))
+            check_broker(transport, group=hello.group, replica_id=hello.replica_id)
             secret = wire.check_hello(hello, challenge, self._secrets.all)
             self._check_cluster(hello)
         except PacelineError as error:

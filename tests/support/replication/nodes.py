@@ -11,7 +11,7 @@ from paceline.platform.runtime import SeededRandom, SystemClock, pause
 from paceline.platform.secret import ClusterSecrets
 from paceline.records.encode import encode_batch, encode_internal
 from paceline.records.header import HEADER_BYTES, Kind, stamp
-from paceline.security.node_tls import Dial
+from paceline.security.node_tls import Dial, NodeTls
 from paceline.types import GroupName, Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import GroupView
 from paceline_broker.log.commit_log import CommitLog
@@ -85,8 +85,8 @@ class MasterNode:
         """Members whose port refuses. The others may be slow to come, and are probed as well."""
         self.term: MasterTerm | None = None
 
-    async def start(self) -> None:
-        self.port = await self.server.start("127.0.0.1", 0)
+    async def start(self, *, tls: NodeTls | None = None) -> None:
+        self.port = await self.server.start("127.0.0.1", 0, tls=tls)
 
     def lead(self, view: GroupView, *, settings: TermSettings | None = None) -> MasterTerm:
         append_start(self.log, view.master_epoch)
@@ -174,6 +174,7 @@ class ReplicaNode:
         epoch: int = 3,
         secrets: ClusterSecrets = SECRETS,
         fsync: bool = True,
+        dial: Dial | None = None,
     ) -> ReplicationClient:
         self.client = ReplicationClient(
             identity=ReplicaIdentity(
@@ -186,7 +187,7 @@ class ReplicaNode:
             ),
             host="127.0.0.1",
             port=port,
-            dial=Dial(source_host="127.0.0.1"),
+            dial=dial or Dial(source_host="127.0.0.1"),
             secrets=secrets,
             commit_log=self.log,
             counts_flushed=fsync,

@@ -18,6 +18,7 @@ from paceline.platform.ports import Buffer, Random
 from paceline.platform.runtime import pause, spawn
 from paceline.platform.secret import ClusterSecrets
 from paceline.platform.telemetry import strangers
+from paceline.security.certificates import check_broker, is_tls
 from paceline.security.listening import Listening, listen
 from paceline.security.node_tls import NodeTls
 from paceline.server.byte_budget import source_of
@@ -276,8 +277,8 @@ class _Link(asyncio.Protocol):
 
     def challenge(self, hello: Hello, challenge: PeerChallenge) -> None:
         assert self._transport is not None
-        is_tls = self._transport.get_extra_info("ssl_object") is not None
-        check_sealing(is_sealed=hello.is_sealed, is_tls=is_tls)
+        check_sealing(is_sealed=hello.is_sealed, is_tls=is_tls(self._transport))
+        check_broker(self._transport, group=hello.group, replica_id=hello.replica_id)
         if self._received:
             raise PeerError("the peer did not wait for the challenge")
         self.write([challenge.proven(self._secret, hello).encode()])

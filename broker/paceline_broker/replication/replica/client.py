@@ -16,6 +16,7 @@ from paceline.errors import CorruptLogError, PeerError, StorageError, Unauthenti
 from paceline.platform.ports import Buffer, Clock, Random
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.platform.secret import ClusterSecrets
+from paceline.security.certificates import check_broker, is_tls
 from paceline.security.node_tls import Dial
 from paceline.types import PhysicalOffset
 from paceline.wire.messages import Nonce
@@ -225,7 +226,7 @@ class _Link(asyncio.BufferedProtocol):
             replica_id=identity.replica_id,
             incarnation=identity.incarnation,
             nonce=self._client.nonce(),
-            is_sealed=transport.get_extra_info("ssl_object") is None,
+            is_sealed=not is_tls(transport),
         )
         transport.write(self._hello.encode())
 
@@ -355,6 +356,8 @@ class _Link(asyncio.BufferedProtocol):
         secret = challenge.proven_by(self._client.secrets.all, self._hello)
         if secret is None:
             raise UnauthenticatedError("the master does not hold this cluster's secret")
+        assert self._transport is not None
+        check_broker(self._transport, group=identity.group, replica_id=challenge.replica_id)
         self._seals = self._hello.seals(secret, peer_nonce=challenge.nonce, is_dialer=True)
         introduction = Introduction(
             replica_id=identity.replica_id,

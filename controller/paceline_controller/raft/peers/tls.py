@@ -12,11 +12,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from paceline.errors import ConfigError, PeerError
-from paceline.security.certificates import TlsFiles, make_contexts, shake_own_hand, uris_of
+from paceline.security.certificates import (
+    CONTROLLER_URI,
+    TlsFiles,
+    make_contexts,
+    shake_own_hand,
+    uris_of,
+)
 from paceline.security.node_tls import ReloadedTls
 from paceline.types import ControllerId
-
-URI_PREFIX = "paceline:controller/"
 
 _NO_TLS_AT_ALL = {
     "WRONG_VERSION_NUMBER",
@@ -57,8 +61,8 @@ class Tls(ReloadedTls):
         if self._controller_id not in names:
             raise ConfigError(
                 f"raft_tls_cert {self._files.certificate} names {_listed(names)}, not this"
-                f" controller: it needs the subjectAltName URI:{URI_PREFIX}{self._controller_id} or"
-                f" DNS:{self._controller_id}"
+                f" controller: it needs the subjectAltName"
+                f" URI:{CONTROLLER_URI}{self._controller_id} or DNS:{self._controller_id}"
             )
         self.client, self._server, self.expires = client, server, str(own["notAfter"])
 
@@ -97,7 +101,7 @@ def open_tls(*, certificate: str, key: str, authority: str, controller_id: Contr
 def certified_ids(certificate: Mapping[str, Any]) -> frozenset[str]:
     """The controllers a verified certificate speaks for (`SSLObject.getpeercert`)."""
     names = certificate.get("subjectAltName", ())
-    uris = uris_of(certificate, URI_PREFIX)
+    uris = uris_of(certificate, CONTROLLER_URI)
     return uris or frozenset(name for kind, name in names if kind == "DNS")
 
 
