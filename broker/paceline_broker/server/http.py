@@ -293,7 +293,7 @@ class BrokerHttp:
         if view is None:
             raise NotYetAvailableError("no controller has told this broker the routes yet")
         asker = request[ASKER]
-        if asker.sees_less:
+        if asker.has_own_view:
             return json_answer(asker.visible(view).to_json())
         if view is not self._view:
             self._view, self._view_text = view, json_text(view.to_json())

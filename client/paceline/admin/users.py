@@ -36,19 +36,29 @@ class Users:
         request = read_request(calls.GetUser, {"user": user, "linearizable": True})
         return await self._requests.read(request)
 
-    async def create(self, user: str, *, is_super: bool = False) -> None:
-        """Make a user, who may do nothing yet; a super user may do everything.
-        CommandRefusedError (USER_EXISTS)."""
+    async def create(
+        self, user: str, *, is_super: bool = False, namespace: str | None = None
+    ) -> None:
+        """Make a user, who may do nothing yet; a super user may do everything. `namespace`: where
+        the names are that its programs use. CommandRefusedError (USER_EXISTS)."""
         type_ = "Super" if is_super else "Normal"
-        await self._write(calls.PutUser, user=user, type=type_, new=True)
+        await self._write(calls.PutUser, user=user, type=type_, namespace=namespace, new=True)
 
     async def alter(
-        self, user: str, *, is_super: bool | None = None, is_enabled: bool | None = None
+        self,
+        user: str,
+        *,
+        is_super: bool | None = None,
+        is_enabled: bool | None = None,
+        namespace: str | None = None,
     ) -> None:
-        """Change what is given. UserNotFoundError; CommandRefusedError (NO_SUPER_USER): nobody
-        could give rights any more."""
+        """Change what is given; `namespace` "": none. Programs that run keep the namespace they
+        began with. UserNotFoundError; CommandRefusedError (NO_SUPER_USER): nobody could give rights
+        any more."""
         type_ = None if is_super is None else "Super" if is_super else "Normal"
-        await self._write(calls.PutUser, user=user, type=type_, enabled=is_enabled)
+        await self._write(
+            calls.PutUser, user=user, type=type_, enabled=is_enabled, namespace=namespace
+        )
 
     async def set_quota(
         self,
@@ -256,5 +266,5 @@ class SecurityMode:
                 return {"sealed": count, "lost": answer["lost"]}
 
     async def whoami(self) -> Row:
-        """`user`, `access_key`, `type`, `mode`, `policy`."""
+        """`user`, `access_key`, `type`, `namespace` (its default one), `mode`, `policy`."""
         return await self._requests.read_path("/v1/whoami")

@@ -7,6 +7,7 @@ key and its secret (`Authorization: Bearer KEY.SECRET`), or is the user `anonymo
 
 import logging
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -77,6 +78,8 @@ class Principal(NamedTuple):
     """Of a token; that of an access key stands with the key."""
     logins: int | None = None
     """Of a login: `User.logins` when it was made."""
+    namespace: str = ""
+    """His default namespace, also while rights are off: his programs' names mean the same."""
 
 
 class Access:
@@ -152,7 +155,7 @@ class Access:
 
     def authenticate(self, authorization: str | None, *, source: str) -> Principal:
         """Who shows that header. UnauthenticatedError unless the key is a user's and counts now."""
-        if authorization is None or not self.is_on:
+        if authorization is None:
             return Principal(ANONYMOUS, source)
         return self._known(partial(self._holder, authorization, source), source)
 
@@ -161,16 +164,20 @@ class Access:
 
         UnauthenticatedError unless it is one, and there is such a user.
         """
-        if not self.is_on or not users:
+        if not users:
             return Principal(ANONYMOUS, source)
         return self._known(partial(self._certified, users, source), source)
 
     def _known(self, find: Callable[[], Principal], source: str) -> Principal:
-        """Who `find` says it is; in a dry run nobody, if it raises."""
+        """Who `find` says it is; in a dry run nobody, if it raises. While rights are off nobody,
+        who has the default namespace of whoever it is."""
         try:
-            return find()
+            principal = find()
+            user = self._security.users.get(principal.user, User())
+            found = principal if self.is_on else Principal(ANONYMOUS, source)
+            return found._replace(namespace=user.namespace)
         except UnauthenticatedError as error:
-            if not self._is_current():
+            if not self.is_on or not self._is_current():
                 return Principal(ANONYMOUS, source)  # perhaps a user that this node will know
             self.unauthenticated_count += 1
             strangers.warning("not_authenticated", extra={"source": source, "why": error.message})
@@ -434,11 +441,17 @@ class Asker(NamedTuple):
         is_super = user is not None and user.type is UserType.SUPER and user.is_enabled
         return access.is_enforced and not (is_super or self.principal.is_node)
 
+    @property
+    def has_own_view(self) -> bool:
+        """What it is shown of the cluster is not what everybody is."""
+        return self.sees_less or bool(self.principal.namespace)
+
     def visible(self, view: ClusterView) -> ClusterView:
-        """The view with the topics and consumer groups that the asker may see."""
-        if not self.sees_less:
-            return view
-        return view.limited(sees_topic=self.sees_topic, sees_group=self.sees_group)
+        """The view with the topics and consumer groups that the asker may see, and its default
+        namespace."""
+        if self.sees_less:
+            view = view.limited(sees_topic=self.sees_topic, sees_group=self.sees_group)
+        return replace(view, namespace=self.principal.namespace)
 
     def sees_topic(self, name: str) -> bool:
         """Whether lists show it."""

@@ -2,8 +2,9 @@
 
 Entries that match the resource, one of the actions and the source are candidates; those of the
 default policy only if none of the custom one is. The most special candidate decides: one for a type
-of resource comes before one for any, a name before a prefix, a longer prefix before a shorter one;
-of two that are equal a denial comes first. Where nothing matches, the answer is no.
+of resource comes before one for a namespace, that before one for any, a name before a prefix, a
+longer prefix before a shorter one; of two that are equal a denial comes first. Where nothing
+matches, the answer is no. A topic or group without a namespace is in none.
 
 Some resources of the cluster's own hold messages of many topics (`SHARED_RESOURCES`). An allowance
 for a prefix or for all names does not reach them, which is not so in RocketMQ; a denial does.
@@ -16,6 +17,7 @@ import ipaddress
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
+from paceline.wire.names import NAMESPACE_END, namespace_of
 from paceline.wire.rights import SHARED_RESOURCES, Action, Resource, ResourceType
 from paceline.wire.users import (
     ANONYMOUS,
@@ -29,6 +31,12 @@ from paceline.wire.users import (
 )
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+Rank: TypeAlias = tuple[int, bool, int, bool]
+
+IN_NAMESPACES = (ResourceType.TOPIC, ResourceType.GROUP)
+"""Types of resources that may stand in a namespace."""
+_WIDTHS = {ResourceType.NAMESPACE: 1, ResourceType.ANY: 2}
+"""How much more an entry is for than one type of resource (0)."""
 
 
 class Verdict(NamedTuple):
@@ -49,12 +57,15 @@ class _Rule(NamedTuple):
     networks: tuple[Network, ...]
 
     def matches(self, resource: Resource, actions: Sequence[Action], source: str) -> bool:
-        own = self.resource
-        if own.type not in (ResourceType.ANY, resource.type):
+        own, entry = self.resource, self.entry
+        if own.type in (ResourceType.ANY, resource.type):
+            is_named = own.has(resource.name)
+        elif own.type is ResourceType.NAMESPACE and resource.type in IN_NAMESPACES:
+            namespace = namespace_of(resource.name)
+            is_named = bool(namespace) and own.has(namespace)
+        else:
             return False
-        is_name = resource.name.startswith(own.name) if own.is_prefix else resource.name == own.name
-        entry = self.entry
-        if not is_name or not (
+        if not is_named or not (
             Action.ALL in entry.actions or any(action in entry.actions for action in actions)
         ):
             return False
@@ -66,11 +77,11 @@ class _Rule(NamedTuple):
         return is_named or resource not in SHARED_RESOURCES
 
     @property
-    def rank(self) -> tuple[bool, bool, int, bool]:
+    def rank(self) -> Rank:
         """The least decides."""
         own = self.resource
         return (
-            own.type is ResourceType.ANY,
+            _WIDTHS.get(own.type, 0),
             own.is_prefix,
             -len(own.name) if own.is_prefix else 0,
             self.entry.decision is Decision.ALLOW,
@@ -141,22 +152,33 @@ def overridden_denials(policy: Policy) -> list[tuple[PolicyEntry, PolicyEntry]]:
 
 
 def _do_overlap(one: _Rule, other: _Rule) -> bool:
-    types = {one.resource.type, other.resource.type}
     actions = set(one.entry.actions) & set(other.entry.actions)
     has_all = Action.ALL in (*one.entry.actions, *other.entry.actions)
-    wide, narrow = sorted((one.resource, other.resource), key=_narrowness)
-    return (
-        (len(types) == 1 or ResourceType.ANY in types)
-        and (bool(actions) or has_all)
-        and (narrow.name.startswith(wide.name) if wide.is_prefix else narrow.name == wide.name)
-    )
+    return (bool(actions) or has_all) and _share_a_name(one.resource, other.resource)
+
+
+def _share_a_name(one: ParsedResource, other: ParsedResource) -> bool:
+    """Whether some resource is one that both are for."""
+    types = {one.type, other.type}
+    if len(types) == 1 or ResourceType.ANY in types:
+        wide, narrow = sorted((one, other), key=_narrowness)
+        return wide.has(narrow.name)
+    if ResourceType.NAMESPACE not in types or not types.intersection(IN_NAMESPACES):
+        return False
+    namespaces, names = (one, other) if one.type is ResourceType.NAMESPACE else (other, one)
+    namespace, end, _ = names.name.partition(NAMESPACE_END)
+    if end:
+        return namespaces.has(namespace)
+    # Without a namespace a prefix is also how namespaces begin.
+    own = ParsedResource(ResourceType.NAMESPACE, names.name, is_prefix=True)
+    return names.is_prefix and _share_a_name(own, namespaces)
 
 
 def _narrowness(resource: ParsedResource) -> tuple[bool, int]:
     return (not resource.is_prefix, len(resource.name))
 
 
-def _rank(rule: _Rule) -> tuple[bool, bool, int, bool]:
+def _rank(rule: _Rule) -> Rank:
     return rule.rank
 
 

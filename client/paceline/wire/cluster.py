@@ -194,6 +194,8 @@ class ClusterView:
     topic_id_max: int = 0
     """No topic was ever given a higher id; 0 in views of before. Up to it, one that is not here is
     deleted (R35)."""
+    namespace: str = ""
+    """Default namespace of the user that is shown this view."""
 
     def limited(
         self, *, sees_topic: Callable[[str], bool], sees_group: Callable[[str], bool]
@@ -220,6 +222,7 @@ class ClusterView:
             "controllers_generation": self.controllers_generation,
             "replaces": list(self.replaces),
             "topic_id_max": self.topic_id_max,
+            **({"namespace": self.namespace} if self.namespace else {}),
         }
 
     @classmethod
@@ -241,6 +244,7 @@ class ClusterView:
                 controllers_generation=document.get("controllers_generation", 0),
                 replaces=tuple(document.get("replaces", ())),
                 topic_id_max=document.get("topic_id_max", 0),
+                namespace=document.get("namespace", ""),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise BadRequestError(f"not a cluster view: {error!r}") from error

@@ -2,14 +2,14 @@
 
 Resources, actions and their names are RocketMQ's (ACL 2.0). A resource that a policy names is a
 text: `Topic:orders` is one topic, `Topic:orders*` are all whose names begin so, `Topic:*` all
-topics, `*` everything.
+topics, `*` everything. `Namespace:shop` are all topics and groups of that namespace.
 """
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
-from paceline.wire.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
+from paceline.wire.names import SYSTEM_TOPICS, without_system_prefix
 
 
 class ResourceType(StrEnum):
@@ -92,10 +92,8 @@ CHANGE_CLUSTER: Needs = (on_cluster(UPDATE),)
 
 def topic_resource(name: str) -> Resource:
     """The topic; of retries and dead letters the consumer group, as in RocketMQ."""
-    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
-        if name.startswith(prefix):
-            return Resource(ResourceType.GROUP, name.removeprefix(prefix))
-    return Resource(ResourceType.TOPIC, name)
+    prefix, rest = without_system_prefix(name)
+    return Resource(ResourceType.GROUP if prefix else ResourceType.TOPIC, rest)
 
 
 SHARED_RESOURCES = frozenset(map(topic_resource, SYSTEM_TOPICS))

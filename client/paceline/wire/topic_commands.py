@@ -10,12 +10,13 @@ from msgspec import Meta
 from paceline.types import ConsumerGroupName, TopicName
 from paceline.wire.calls.request import matching
 from paceline.wire.commands import Command
+from paceline.wire.names import NAMESPACE_BEFORE
 from paceline.wire.static_topics import LOGICAL_QUEUES_MAX
 from paceline.wire.topics import MIXED, MessageType
 
 TOPIC_PATTERN = r"[A-Za-z0-9_.%|-]{1,255}"
 """RocketMQ's characters and the dot; the length that it allows the topics of consumer groups."""
-CONSUMER_GROUP_PATTERN = r"[A-Za-z0-9_.-]{1,127}"
+CONSUMER_GROUP_PATTERN = rf"{NAMESPACE_BEFORE}[A-Za-z0-9_.-]{{1,127}}"
 QUEUES_MAX = 4096
 """Queues of a topic in one group; a queue id is u16, and each costs an index on every replica."""
 GROUPS_MAX = 1024

@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from paceline.errors import BadRequestError
 from paceline.wire.calls.request import Number, matching
+from paceline.wire.names import NAMESPACE_BEFORE, NAMESPACE_LENGTH_MAX, NAMESPACE_PATTERN
 from paceline.wire.rights import Action, ResourceType
 
 USER_PATTERN = r"(?!\.+$)[A-Za-z0-9_.@-]{1,64}"
@@ -28,7 +29,11 @@ LOGIN_MS, LOGIN_MS_MAX = 12 * 3600 * 1000, 30 * 24 * 3600 * 1000
 """How long a login lasts, if nothing is said, and at most."""
 PASSWORD_LENGTH_MIN, PASSWORD_LENGTH_MAX = 12, 128
 """NIST SP 800-63B asks for 8 at least, and for no rule of what stands in it."""
-RESOURCE_PATTERN = r"\*|(?:Cluster|Namespace|Topic|Group):[A-Za-z0-9_.-]{0,127}\*?"
+_NAME_PATTERN = r"[A-Za-z0-9_.-]{0,127}\*?"
+RESOURCE_PATTERN = (
+    rf"\*|Cluster:{_NAME_PATTERN}|Namespace:(?:\*|[A-Za-z0-9_.-]{{1,63}}\*?)"
+    rf"|(?:Topic|Group):{NAMESPACE_BEFORE}{_NAME_PATTERN}"
+)
 ANONYMOUS = "anonymous"
 """Whoever has not said who he is: it can have a policy, but no key."""
 USERS_MAX = 2_000
@@ -48,6 +53,10 @@ Password: TypeAlias = Annotated[
     str, Meta(min_length=PASSWORD_LENGTH_MIN, max_length=PASSWORD_LENGTH_MAX)
 ]
 ResourceText: TypeAlias = Annotated[str, matching(RESOURCE_PATTERN)]
+DefaultNamespace: TypeAlias = Annotated[
+    str, Meta(max_length=NAMESPACE_LENGTH_MAX, pattern=rf"^(?:{NAMESPACE_PATTERN})?$(?!\n)")
+]
+"""Empty: none."""
 
 
 class UserType(StrEnum):
@@ -113,6 +122,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     type: UserType = UserType.NORMAL
     is_enabled: bool = True
     quota: Quota = Quota()
+    namespace: DefaultNamespace = ""
+    """Where its programs' topics and groups are, if they name no namespace. It gives no right."""
     keys: dict[KeyId, AccessKey] = {}
     """Access key -> the rest of it."""
     password: str = ""
@@ -220,6 +231,10 @@ class ParsedResource(msgspec.Struct, frozen=True):
     is_prefix: bool
     """`name` is how names begin; empty: every name."""
 
+    def has(self, name: str) -> bool:
+        """Whether it is for what has that name, and its type."""
+        return name.startswith(self.name) if self.is_prefix else name == self.name
+
 
 def parse_resource(text: str) -> ParsedResource:
     """What `Topic:orders*` says; `text` matches RESOURCE_PATTERN."""
@@ -248,5 +263,6 @@ def user_json(name: str, user: User, key_uses: Mapping[str, int]) -> dict[str, A
         "is_enabled": user.is_enabled,
         "quota": msgspec.structs.asdict(user.quota),
         "has_password": bool(user.password),
+        "namespace": user.namespace,
         "keys": keys,
     }

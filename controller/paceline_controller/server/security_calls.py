@@ -100,6 +100,7 @@ class SecurityCalls:
             type=call.type,
             is_enabled=call.enabled,
             quota=call.quota,
+            namespace=call.namespace,
             is_new=call.new,
         )
         return await self._write(command, once)

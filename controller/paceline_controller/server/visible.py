@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from paceline.security.access import Asker
+from paceline.security.access import Asker, Principal
 from paceline.wire.calls.request import Request
 from paceline.wire.controller_calls.consumer_groups import ListConsumerGroups
 from paceline.wire.controller_calls.topics import ListTopics
@@ -22,17 +22,17 @@ class VisibleViews:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._versions = (-1, -1)
-        self._kept: dict[tuple[str, str], bytes] = {}
+        self._kept: dict[Principal, bytes] = {}
 
     def body(self, asker: Asker) -> bytes:
         """The JSON."""
-        if not asker.sees_less:
+        if not asker.has_own_view:
             return self._node.view_body()
         versions = (self._node.machine.version, asker.access.version)
         if versions != self._versions or len(self._kept) >= KEPT_MAX:
             self._versions = versions
             self._kept.clear()
-        who = (asker.principal.user, asker.principal.source)
+        who = asker.principal
         if who not in self._kept:
             self._kept[who] = orjson.dumps(asker.visible(self._node.view()).to_json())
         return self._kept[who]
@@ -61,6 +61,7 @@ def whoami(asker: Asker) -> dict[str, Any]:
         "user": principal.user,
         "access_key": principal.access_key or None,
         "type": None if user is None else user.type,
+        "namespace": principal.namespace,
         "mode": security.mode,
         "policy": msgspec.to_builtins(security.policies.get(principal.user, Policy())),
     }

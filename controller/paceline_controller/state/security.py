@@ -112,6 +112,7 @@ def _put_user(security: Security, command: PutUser) -> Security:
         quota=present.quota if command.quota is None else command.quota,
         password=present.password if command.password is None else command.password,
         logins=present.logins + (command.ends_logins or command.password is not None),
+        namespace=present.namespace if command.namespace is None else command.namespace,
     )
     if user == security.users.get(command.user):
         return security

@@ -4,6 +4,7 @@ from paceline.wire.calls.request import Number
 from paceline.wire.commands import Command
 from paceline.wire.users import (
     AccessKey,
+    DefaultNamespace,
     Entries,
     KeyId,
     Mode,
@@ -27,6 +28,7 @@ class PutUser(SecurityCommand, frozen=True, kw_only=True):
     password: str | None = None
     """Its hash. With a new one all logins end."""
     ends_logins: bool = False
+    namespace: DefaultNamespace | None = None
     is_new: bool = False
     """It must not exist."""
 

@@ -182,7 +182,8 @@ def _who(found: dict[str, Any]) -> str:
     if found["mode"] == "off":
         return "rights are off: everybody may do everything"
     kind = "" if found["type"] is None else f", a {found['type'].lower()} user"
-    return f"{found['user']}{kind}; rights are {found['mode']}"
+    namespace = f", in namespace {found['namespace']}" if found["namespace"] else ""
+    return f"{found['user']}{kind}{namespace}; rights are {found['mode']}"
 
 
 def _save(connect: Connect, credentials: "Credentials") -> Any:

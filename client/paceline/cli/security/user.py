@@ -52,10 +52,16 @@ def _rows(user: dict[str, Any]) -> list[tuple[str, ...]]:
 @command.command("create")
 @click.argument("name")
 @click.option("--super", "is_super", is_flag=True, help="It may do everything.")
+@click.option("--default-namespace", metavar="NAME", help="Where its programs' names are.")
 @cluster_options
-def create(name: str, is_super: bool, connect: Connect, as_json: bool) -> None:
+def create(
+    name: str, is_super: bool, default_namespace: str | None, connect: Connect, as_json: bool
+) -> None:
     """Make the user NAME, who may do nothing yet (`paceline acl set`), and has no access key."""
-    ask(connect, lambda admin: admin.users.create(name, is_super=is_super))
+    ask(
+        connect,
+        lambda admin: admin.users.create(name, is_super=is_super, namespace=default_namespace),
+    )
     _done(as_json, f"user {name} made; give it a key with `paceline user add-key {name}`", name)
 
 
@@ -63,14 +69,29 @@ def create(name: str, is_super: bool, connect: Connect, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--super/--normal", "is_super", default=None, help="Whether it may do everything.")
 @click.option("--enable/--disable", "is_enabled", default=None, help="Whether its keys count.")
+@click.option(
+    "--default-namespace", metavar="NAME", help='Where its programs\' names are; "": in none.'
+)
 @cluster_options
 def alter(
-    name: str, is_super: bool | None, is_enabled: bool | None, connect: Connect, as_json: bool
+    name: str,
+    is_super: bool | None,
+    is_enabled: bool | None,
+    default_namespace: str | None,
+    connect: Connect,
+    as_json: bool,
 ) -> None:
-    """Change the user NAME."""
-    if is_super is None and is_enabled is None:
-        raise BadRequestError("nothing to change: give --super, --normal, --enable or --disable")
-    ask(connect, lambda admin: admin.users.alter(name, is_super=is_super, is_enabled=is_enabled))
+    """Change the user NAME. Programs that run keep the namespace they began with."""
+    if is_super is None and is_enabled is None and default_namespace is None:
+        raise BadRequestError(
+            "nothing to change: give --super, --normal, --enable, --disable or --default-namespace"
+        )
+    ask(
+        connect,
+        lambda admin: admin.users.alter(
+            name, is_super=is_super, is_enabled=is_enabled, namespace=default_namespace
+        ),
+    )
     _done(as_json, f"user {name} changed", name)
 
 

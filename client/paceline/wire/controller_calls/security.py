@@ -11,6 +11,7 @@ from paceline.wire.users import (
     LOGIN_MS,
     LOGIN_MS_MAX,
     PASSWORD_LENGTH_MAX,
+    DefaultNamespace,
     Entries,
     KeyId,
     Mode,
@@ -79,6 +80,8 @@ class UserOf(Answer, kw_only=True):
     type: UserType
     is_enabled: bool
     quota: Quota
+    namespace: str = ""
+    """Its default namespace."""
     keys: list[KeyOfUser]
     has_password: bool = False
 
@@ -114,6 +117,8 @@ class PutUser(Request[WrittenSecurity], kw_only=True):
     enabled: bool | None = None
     quota: Quota | None = None
     """All limits anew: what it leaves out is not limited."""
+    namespace: DefaultNamespace | None = None
+    """Where its programs' topics and groups are, if they name none; "": in no namespace."""
     new: bool = False
     """It is made, and must not exist; otherwise it is changed, and must."""
 

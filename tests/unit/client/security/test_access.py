@@ -2,6 +2,7 @@
 
 import logging
 
+import msgspec
 import pytest
 from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
@@ -18,6 +19,7 @@ from paceline.security.access import NODE, Access, Asker, Principal
 from paceline.security.node_proof import NodeProofs
 from paceline.security.tokens import LoginToken, Tokens, write_token
 from paceline.wire.calls.offsets import Commit, CommitRow
+from paceline.wire.cluster import ClusterView
 from paceline.wire.proof import DIGEST_HEADER, NODE_HEADER, SOURCE_HEADER
 from paceline.wire.rights import PUB, SUB, Resource, ResourceType
 from paceline.wire.users import AccessKey, Mode, Security, User, digest_of
@@ -224,6 +226,32 @@ def test_a_node_may_do_everything_and_anonymous_is_none() -> None:
     assert access.may(Principal(NODE, HERE, is_node=True), topic, (PUB,))
     assert not access.may(Principal("anonymous", HERE), topic, (PUB,))
     assert not access.may(Principal(NODE, HERE), topic, (PUB,)), "a user called so is none"
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_user_has_its_default_namespace_also_while_rights_are_off(mode: Mode) -> None:
+    security = a_security(mode=mode)
+    ana = msgspec.structs.replace(security.users["ana"], namespace="shop")
+    access = an_access(security.with_user("ana", ana))
+    view = ClusterView(cluster_id="c", version=1)
+
+    by_certificate = Asker(access, access.authenticate_certificate({"ana"}, source=HERE))
+    for asker in (of(access, "ana"), by_certificate):
+        assert asker.has_own_view
+        assert asker.visible(view).namespace == "shop"
+    for other in (of(access, "root"), Asker(access, access.authenticate(None, source=HERE))):
+        assert other.visible(view).namespace == ""
+
+
+def test_the_namespace_of_retries_and_dead_letters_decides_as_that_of_their_group() -> None:
+    access = an_access(a_security(ana=(entry("Namespace:shop", SUB, PUB),)))
+    ana = of(access, "ana")
+
+    for topic in ("shop%orders", "%RETRY%shop%billing", "%DLQ%shop%billing"):
+        ana.check_topic(topic, SUB)
+    for topic in ("orders", "shops%orders", "%RETRY%billing", "%DLQ%shops%billing"):
+        with pytest.raises(NotAuthorizedError):
+            ana.check_topic(topic, SUB)
 
 
 def test_a_certificate_is_for_one_user_who_must_count() -> None:

@@ -20,7 +20,10 @@ SHARED = {
     "Topic:paceline_REPLY_TOPIC",
     "Group:paceline.delay",
 }
-NAMES = ["a", "ab", "abc", "b", "ab.c", *(name.partition(":")[2] for name in sorted(SHARED))]
+NAMESPACES = ["a", "ab", "n"]
+IN_NAMESPACES = ["a%a", "ab%b", "n%a", "n%abc"]
+NAMES = ["a", "ab", "abc", "b", "ab.c", *IN_NAMESPACES]
+NAMES += [name.partition(":")[2] for name in sorted(SHARED)]
 SOURCES = ["10.0.0.1", "10.0.1.1", "192.168.0.7", "::1", ""]
 NETWORKS = ["10.0.0.0/24", "10.0.0.1", "::1", "0.0.0.0/0"]
 
@@ -29,8 +32,11 @@ resources = st.one_of(
     st.builds(
         lambda kind, name, star: f"{kind}:{name}{star}",
         st.sampled_from(["Topic", "Group", "Cluster"]),
-        st.sampled_from(["", "pace", *NAMES]),
+        st.sampled_from(["", "pace", "n%", *NAMES]),
         st.sampled_from(["", "*"]),
+    ),
+    st.builds(
+        "Namespace:{}".format, st.sampled_from(["*", *NAMESPACES, *(f"{n}*" for n in NAMESPACES)])
     ),
 )
 entries = st.builds(
@@ -67,11 +73,16 @@ def oracle(policy: Policy, resource: Resource, actions: Sequence[Action], source
                 pattern, name = "PREFIXED", name[:-1]
             else:
                 pattern = "LITERAL"
-            if kind not in ("Any", resource.type.value):
+            compared = resource.name
+            if kind == "Namespace" and resource.type.value in ("Topic", "Group"):
+                if "%" not in compared:
+                    continue
+                compared = compared.split("%")[0]
+            elif kind not in ("Any", resource.type.value):
                 continue
-            if pattern == "LITERAL" and name != resource.name:
+            if pattern == "LITERAL" and name != compared:
                 continue
-            if pattern == "PREFIXED" and not resource.name.startswith(name):
+            if pattern == "PREFIXED" and not compared.startswith(name):
                 continue
             if "All" not in one.actions and not set(one.actions) & set(actions):
                 continue
@@ -81,7 +92,8 @@ def oracle(policy: Policy, resource: Resource, actions: Sequence[Action], source
                 continue
             order = {"LITERAL": 0, "PREFIXED": 1, "ANY": 2}[pattern]
             length = len(name) if pattern == "PREFIXED" else 0
-            matching.append((kind == "Any", order, -length, one.decision != "Deny"))
+            width = {"Any": 2, "Namespace": 1}.get(kind, 0)
+            matching.append((width, order, -length, one.decision != "Deny"))
         if matching:
             return bool(min(matching)[3])
     return False
@@ -122,6 +134,8 @@ SCENES = [
     (Policy(custom=(entry("Topic:a", PUB, sources=("10.0.0.9",)),)), "a"),
     (Policy(custom=(entry("Topic:a", SUB, deny=True),), default=(entry("Topic:a", PUB),)), "a"),
     (Policy(custom=(entry("Topic:a", PUB, deny=True),), default=(entry("*", PUB),)), "a"),
+    (Policy(custom=(entry("Namespace:n", PUB, deny=True), entry("Topic:*", PUB))), "n%a"),
+    (Policy(custom=(entry("Namespace:n*", PUB), entry("*", PUB, deny=True))), "n%a"),
 ]
 
 
@@ -129,7 +143,8 @@ def broken_rank(without: str) -> Callable[[Any], Any]:
     def rank(rule: Any) -> Any:
         typed, prefix, length, allow = rule.rank
         return {
-            "type": (False, prefix, length, allow),
+            "type": (0, prefix, length, allow),
+            "namespace": (typed // 2, prefix, length, allow),
             "literal": (typed, False, 0, allow),
             "length": (typed, prefix, 0, allow),
             "deny": (typed, prefix, length, not allow),
@@ -138,7 +153,7 @@ def broken_rank(without: str) -> Callable[[Any], Any]:
     return rank
 
 
-@pytest.mark.parametrize("without", ["type", "literal", "length", "deny"])
+@pytest.mark.parametrize("without", ["type", "namespace", "literal", "length", "deny"])
 def test_an_engine_without_part_of_the_order_is_caught(
     without: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,9 +260,58 @@ def test_a_disabled_super_user_may_do_nothing() -> None:
         ((entry("Topic:a*", SUB, deny=True), entry("Topic:ab", PUB)), False),
         ((entry("Group:a*", PUB, deny=True), entry("Topic:ab", PUB)), False),
         ((entry("Topic:a*", Action.ALL, deny=True), entry("Topic:ab", PUB)), True),
+        ((entry("Namespace:n", PUB, deny=True), entry("Topic:n%a", PUB)), True),
+        ((entry("Namespace:n", PUB, deny=True), entry("Topic:m%a", PUB)), False),
+        ((entry("Namespace:n", PUB, deny=True), entry("Topic:a", PUB)), False),
+        ((entry("Namespace:n*", PUB, deny=True), entry("Group:n1%*", PUB)), True),
+        ((entry("Namespace:n1", PUB, deny=True), entry("Topic:n*", PUB)), True),
+        ((entry("Namespace:n1", PUB, deny=True), entry("Topic:n1x*", PUB)), False),
+        ((entry("Namespace:n", PUB, deny=True), entry("Cluster:*", PUB)), False),
+        ((entry("*", PUB, deny=True), entry("Namespace:n", PUB)), True),
+        ((entry("Topic:n%a*", PUB, deny=True), entry("Namespace:n", PUB)), False),
     ],
 )
 def test_denials_that_an_allowance_beats_are_found(
     entries: tuple[PolicyEntry, ...], is_found: bool
 ) -> None:
     assert bool(overridden_denials(Policy(custom=entries))) is is_found
+
+
+@given(resources, resources)
+def test_a_denial_is_found_where_both_entries_match_some_name(denied: str, allowed: str) -> None:
+    """Of all names that the alphabet of these tests can make."""
+    policy = Policy(custom=(entry(denied, PUB, deny=True), entry(allowed, PUB)))
+    only = (Policy(custom=policy.custom[:1]), Policy(custom=policy.custom[1:]))
+    names = [
+        *NAMES,
+        "n%",
+        "",
+        "x",
+        "a%z",
+        "nn%z",
+        "abc%z",
+        "ab.c%z",
+        "n%abcz",
+        "n%ab.c",
+        "n%z",
+        "pace",
+    ]
+    names += [f"{name}z" for name in NAMES] + [
+        f"{space}%{name}" for space in names for name in "ab"
+    ]
+
+    def entries_match(resource: Resource) -> bool:
+        found = [Rules(of_ana(each)).decide("ana", resource, (PUB,), source="") for each in only]
+        return all(verdict.entry is not None for verdict in found)
+
+    def is_allowed(resource: Resource) -> bool:
+        return Rules(of_ana(policy)).decide("ana", resource, (PUB,), source="").is_allowed
+
+    kinds = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER, ResourceType.NAMESPACE)
+    shared = [
+        resource
+        for kind in kinds
+        for name in dict.fromkeys(names)
+        if name.count("%") < 2 and entries_match(resource := Resource(kind, name))
+    ]
+    assert bool(overridden_denials(policy)) is any(map(is_allowed, shared))

@@ -110,6 +110,13 @@ def test_users_keys_and_policies(person: Person) -> None:
     }
     assert person("user", "quota", "shop").exit_code == 0
     assert set(person.json("user", "list")["quota"].values()) == {None}
+    assert person("user", "alter", "shop", "--default-namespace", "shop").exit_code == 0
+    assert person.json("user", "list")["namespace"] == "shop"
+    person("user", "alter", "shop", "--enable", "--default-namespace", "")
+    assert person.json("user", "list")["namespace"] == ""
+    person("acl", "set", "shop", "--resource", "Namespace:shop", "--actions", "Sub")
+    why = person("acl", "explain", "shop", "Sub", "Group:shop%billing").stdout
+    assert why == "allowed: the custom policy of shop allows it: Allow Sub on Namespace:shop\n"
     assert person("user", "alter", "shop").exit_code == 2
     assert person("user", "delete", "shop").exit_code == 0
     assert "there is no user shop" in person("user", "delete", "shop").stderr
@@ -126,6 +133,7 @@ def test_users_keys_and_policies(person: Person) -> None:
         ),
         (["acl", "explain", "shop", "Pub", "Topic:*"], "name one of them"),
         (["user", "create", "a b"], "user"),
+        (["user", "create", "b", "--default-namespace", "a%b"], "namespace"),
         (["user", "create", "anonymous"], "anonymous"),
     ],
 )
