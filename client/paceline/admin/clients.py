@@ -10,6 +10,7 @@ from paceline.admin.requests import AdminRequests
 from paceline.errors import TopicNotFoundError
 from paceline.queues import reading_address
 from paceline.types import GroupName, TopicName
+from paceline.wire.calls.groups import Clients as ClientsCall
 from paceline.wire.clients import Kind, Row, conflicts, merged
 from paceline.wire.names import check_name
 
@@ -45,13 +46,13 @@ class Clients:
         RocketMQ's producerConnection and consumerConnection. BadNameError; TopicNotFoundError:
         there is no such topic, and nobody asks for it either.
         """
-        path = "/v1/clients"
-        if group is not None:
-            path += f"?group={check_name(group, 'group')}"
+        request = ClientsCall(group=None if group is None else check_name(group, "group"))
         view = await self._requests.view()
         addresses = {name: reading_address(view, name) for name in sorted(view.groups)}
         asked = [(name, address) for name, address in addresses.items() if address is not None]
-        answers = await asyncio.gather(*(self._requests.ask(address, path) for _, address in asked))
+        answers = await asyncio.gather(
+            *(self._requests.asked(address, request) for _, address in asked)
+        )
         answered = {
             name: answer
             for (name, _), answer in zip(asked, answers, strict=True)

@@ -152,7 +152,8 @@ class ConsumerGroups:
     async def members_of(self, consumer_group: str) -> Row:
         """As `members`, and nothing of a group that nobody knows."""
         view = await self._requests.view()
-        coordinator = coordinating_group(check_name(consumer_group, "group"), view.groups)
+        full = self._requests.cluster.namespace.full_group(check_name(consumer_group, "group"))
+        coordinator = coordinating_group(full, view.groups)
         request = group_calls.Members(group=consumer_group)
         return await self._requests.of_master(coordinator, request)
 

@@ -6,7 +6,9 @@ it is answered.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 from paceline.admin.requests import AdminRequests
 from paceline.errors import (
@@ -20,7 +22,7 @@ from paceline.net.master_http import MasterRequests
 from paceline.queues import QueueName
 from paceline.types import GroupName, TopicName
 from paceline.wire.cluster import ClusterView
-from paceline.wire.names import check_name
+from paceline.wire.names import check_name, namespace_of
 from paceline.wire.pins import PinsOfGroup, PinView
 
 
@@ -36,7 +38,7 @@ class _PinRequests:
         found: dict[GroupName, PinsOfGroup] = {}
         for name in self._groups(group):
             answer, _ = await self._masters.ask(name, "GET", "/v1/pins", None)
-            found[name] = PinsOfGroup.from_json(answer)
+            found[name] = self._own_pins(PinsOfGroup.from_json(answer))
         return found
 
     async def add(
@@ -48,7 +50,7 @@ class _PinRequests:
         group: str | None,
     ) -> dict[GroupName, PinView]:
         """See `AdminClient.add_pin`."""
-        path = _path(owner)
+        path = self._path(owner)
         documents: dict[GroupName, dict[str, Any]] = {}
         if queues is None:
             documents = {name: {"lease_ms": lease_ms} for name in self._groups(group)}
@@ -58,19 +60,20 @@ class _PinRequests:
             rows = documents.setdefault(name.group, empty)["queues"]
             offset = (queues or {})[name]
             at = {} if offset is None else {"offset": offset}
-            rows.append({"topic": name.topic, "queue": name.queue_id, **at})
+            topic = self._cluster.namespace.full_topic(name.topic)
+            rows.append({"topic": topic, "queue": name.queue_id, **at})
         pinned: dict[GroupName, PinView] = {}
         for name_of_group, document in documents.items():
             try:
                 answer, _ = await self._masters.ask(name_of_group, "PUT", path, document)
             except PacelineError as error:
                 raise _partly(error, name_of_group, pinned) from error
-            pinned[name_of_group] = PinView.from_json(answer)
+            pinned[name_of_group] = self._own_pin(PinView.from_json(answer))
         return pinned
 
     async def remove(self, owner: str, *, group: str | None) -> frozenset[GroupName]:
         """The broker groups in which the owner had a pin; it has none any more."""
-        path = _path(owner)
+        path = self._path(owner)
         removed: set[GroupName] = set()
         for name in self._groups(group):
             answer, was_tried = await self._masters.ask(name, "DELETE", path, None)
@@ -79,6 +82,19 @@ class _PinRequests:
         return frozenset(removed)
 
     # -- inside -----------------------------------------------------------------------------------
+
+    def _path(self, owner: str) -> str:
+        full = self._cluster.namespace.full_group(check_name(owner, "owner"))
+        return f"/v1/pins/{quote(full, safe='')}"
+
+    def _own_pin(self, pin: PinView) -> PinView:
+        return replace(pin, owner=self._cluster.namespace.own_group(pin.owner))
+
+    def _own_pins(self, found: PinsOfGroup) -> PinsOfGroup:
+        """Those of the client's namespace; of one in none all."""
+        name = self._cluster.namespace.name
+        pins = (pin for pin in found.pins if not name or namespace_of(pin.owner) == name)
+        return replace(found, pins=tuple(map(self._own_pin, pins)))
 
     @property
     def _view(self) -> ClusterView:
@@ -109,10 +125,6 @@ class _PinRequests:
                 f" has {count} of its queues",
                 queue=name.queue_id,
             )
-
-
-def _path(owner: str) -> str:
-    return f"/v1/pins/{check_name(owner, 'owner')}"
 
 
 def _partly(

@@ -58,11 +58,11 @@ class AdminRequests:
 
     async def view(self) -> ClusterView:
         """The cluster as its controllers publish it, asked now."""
-        return ClusterView.from_json(await self.read_path("/v1/routes"))
+        return self.cluster.read_view(await self.read_path("/v1/routes"))
 
     async def latest(self) -> ClusterView:
         """The view with every write that was answered before."""
-        return ClusterView.from_json(await self.read_path("/v1/routes?linearizable=true"))
+        return self.cluster.read_view(await self.read_path("/v1/routes?linearizable=true"))
 
     async def shown(self, answer: Mapping[str, Any]) -> None:
         """Wait until the own view is as new as the answer: what was made can be used at once."""
@@ -75,8 +75,7 @@ class AdminRequests:
         """The answer of the master of a broker group; the call may safely be carried out twice."""
         await self.find_cluster()
         masters = MasterRequests(self.cluster, timeout_ms=self.timeout_ms)
-        answer, _ = await masters.ask(group, "POST", "/v1/call", request.to_json())
-        return answer
+        return await masters.call(group, request)
 
     async def of_masters(self, requests: Mapping[GroupName, Request[Any]]) -> dict[GroupName, Row]:
         """Each broker group is asked its own."""
@@ -90,6 +89,13 @@ class AdminRequests:
         except PacelineError:
             return None  # a broker that does not answer is part of the picture
 
+    async def asked(self, address: str, request: Request[Any]) -> dict[str, Any] | None:
+        """As `ask`, of a request of the table."""
+        namespace = self.cluster.namespace
+        answer = await self.ask(address, http_form(namespace.request(request)).path)
+        own: dict[str, Any] | None = namespace.answer(request, answer)
+        return own
+
     async def find_cluster(self) -> None:
         """PeerError when no bootstrap address answers in time."""
         self.cluster.start()
@@ -102,7 +108,11 @@ class AdminRequests:
 
     async def read(self, request: Request[Any]) -> dict[str, Any]:
         """From the first controller that answers; what is linearizable waits for a leader."""
-        return await self.read_path(http_form(request).path)
+        await self.find_cluster()
+        namespace = self.cluster.namespace
+        answer = await self.read_path(http_form(namespace.request(request)).path)
+        own: dict[str, Any] = namespace.answer(request, answer)
+        return own
 
     async def read_path(self, path: str) -> dict[str, Any]:
         """As `read`, of what is no request of the table."""
@@ -159,20 +169,21 @@ class AdminRequests:
 
         OutcomeUnknownError if it is refused at last and an earlier try may have done it.
         """
-        form = http_form(request)
         backoff = Backoff(self.cluster.random, first_ms=20)
         headers = None if once is None else once.headers()
         last: PacelineError | None = None
         is_unknown = False
         turn = 0
         await self.find_cluster()
+        namespace = self.cluster.namespace
+        form = http_form(namespace.request(request))
         try:
             async with asyncio.timeout(self.timeout_ms / 1000):
                 while True:
                     addresses = self.controllers()
                     address = self._leader or addresses[turn % len(addresses)]
                     try:
-                        return await self.cluster.http.send(
+                        answer = await self.cluster.http.send(
                             form.method,
                             address,
                             form.path,
@@ -180,6 +191,8 @@ class AdminRequests:
                             headers=headers,
                             timeout_ms=_REQUEST_TIMEOUT_MS,
                         )
+                        own: dict[str, Any] = namespace.answer(request, answer)
+                        return own
                     except NotLeaderError as error:
                         last = error
                         named = error.details.get("leader")

@@ -69,6 +69,8 @@ class Connect:
     timeout_ms: int
     credentials: "Shown | None" = None
     tls: "ClientTls | None" = None
+    namespace: str | None = None
+    """None: the default one of the user."""
 
 
 def as_command(found: object) -> click.Command:
@@ -78,7 +80,8 @@ def as_command(found: object) -> click.Command:
 
 
 def cluster_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds --bootstrap and --connect-timeout-ms (given as `connect`) and --json (`as_json`)."""
+    """Adds --bootstrap, --namespace and --connect-timeout-ms (given as `connect`) and --json
+    (`as_json`)."""
 
     @click.option(
         "--bootstrap",
@@ -86,6 +89,12 @@ def cluster_options(function: Callable[..., None]) -> Callable[..., None]:
         default=_default_bootstrap,
         help="Controllers or brokers of the cluster."
         f"  [env: PACELINE_BOOTSTRAP; default: {BOOTSTRAP_DEFAULT}]",
+    )
+    @click.option(
+        "--namespace",
+        metavar="NAME",
+        help='Where topics and consumer groups are; "": in none.  [env: PACELINE_NAMESPACE;'
+        " default: that of the user]",
     )
     @click.option(
         "--connect-timeout-ms",
@@ -96,12 +105,15 @@ def cluster_options(function: Callable[..., None]) -> Callable[..., None]:
     )
     @click.option("--json", "as_json", is_flag=True, help="JSON lines for programs.")
     @wraps(function)
-    def run(*, bootstrap: str, connect_timeout_ms: int, **arguments: Any) -> None:
+    def run(
+        *, bootstrap: str, namespace: str | None, connect_timeout_ms: int, **arguments: Any
+    ) -> None:
         connect = Connect(
             bootstrap=bootstrap,
             timeout_ms=connect_timeout_ms,
             credentials=_credentials(bootstrap),
             tls=_tls(bootstrap),
+            namespace=_namespace(bootstrap) if namespace is None else namespace,
         )
         function(connect=connect, **arguments)
 
@@ -147,6 +159,18 @@ def _tls(bootstrap: str) -> "ClientTls | None":
     return tls
 
 
+def _namespace(bootstrap: str) -> str | None:
+    """That of the environment, or of the profile for its own cluster."""
+    from paceline.net.connect import NAMESPACE_VARIABLE
+
+    found = defaults()
+    profile = _profile(found)
+    if NAMESPACE_VARIABLE in found.environment:
+        return found.environment[NAMESPACE_VARIABLE]
+    is_of_profile = profile is not None and profile.bootstrap == bootstrap
+    return profile.namespace if profile is not None and is_of_profile else None
+
+
 def _profile(found: Defaults) -> "Profile | None":
     from paceline.cli.profiles import read_profiles
 
@@ -182,7 +206,9 @@ async def open_cluster(connect: Connect) -> "AsyncIterator[Cluster]":
     from paceline.net.cluster import Cluster
     from paceline.net.connect import ConnectSettings
 
-    cluster = Cluster(ConnectSettings(connect.bootstrap, connect.credentials, connect.tls))
+    cluster = Cluster(
+        ConnectSettings(connect.bootstrap, connect.credentials, connect.tls, connect.namespace)
+    )
     try:
         cluster.start()
         try:
@@ -234,11 +260,10 @@ async def find_or_make_topic(cluster: "Cluster", name: str) -> "TopicView":
     topic, view = check_topic_name(name), cluster.view
     if view is not None and cluster.topic(topic) is None:
         groups = [group for group in sorted(view.groups) if master_address(view, group)]
-        document = EnsureTopic(topic=topic).to_json()
         with suppress(NotFoundError):  # they make none: told below
             for group in groups[:1]:
                 masters = MasterRequests(cluster, timeout_ms=TOPIC_MADE_MS)
-                await masters.ask(group, "POST", "/v1/call", document)
+                await masters.call(group, EnsureTopic(topic=topic))
     return await find_topic(cluster, topic)
 
 

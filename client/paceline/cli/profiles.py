@@ -30,6 +30,8 @@ class Profile:
     allow_plaintext: bool = False
     tls_ca: str = ""
     """PEM file of the authorities; empty: no TLS."""
+    namespace: str | None = None
+    """None: the default one of the user."""
 
     def credentials(self) -> "Credentials | None":
         from paceline.net.connect import Credentials
@@ -93,7 +95,8 @@ def _profile(document: dict[str, object]) -> Profile:
     if not set(document) <= known:
         raise KeyError(*(set(document) - known))
     profile = Profile(**document)  # type: ignore[arg-type]  # checked below
-    texts = (profile.bootstrap, profile.access_key, profile.secret_key, profile.tls_ca)
+    texts = [profile.bootstrap, profile.access_key, profile.secret_key, profile.tls_ca]
+    texts.append(profile.namespace or "")
     if not all(isinstance(text, str) for text in texts):
         raise TypeError("a profile has texts")
     return profile

@@ -148,9 +148,9 @@ async def _ack(connect: Connect, handles: tuple[str, ...], group: str) -> None:
     from paceline.consumer.simple import SimpleConsumer
     from paceline.wire.receipts import parse_handle
 
-    for handle in handles:
-        parse_handle(handle, group)
     async with open_cluster(connect) as cluster, SimpleConsumer(cluster, group=group) as consumer:
+        for handle in handles:
+            parse_handle(handle, cluster.namespace.full_group(group))
         await consumer.ack(handles)
 
 
@@ -180,9 +180,9 @@ async def _change_invisible(
     from paceline.consumer.simple import SimpleConsumer
     from paceline.wire.receipts import parse_handle
 
-    for handle in handles:
-        parse_handle(handle, group)
     async with open_cluster(connect) as cluster, SimpleConsumer(cluster, group=group) as consumer:
+        for handle in handles:
+            parse_handle(handle, cluster.namespace.full_group(group))
         for handle in handles:
             changed, until_unix_ms = await consumer.change_handle(handle, invisible_ms)
             if as_json:

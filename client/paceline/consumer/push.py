@@ -37,7 +37,13 @@ from paceline.net.group_links import GroupLinks
 from paceline.platform.disk_real import RealDisk
 from paceline.platform.ports import Disk
 from paceline.queues import QueueKey
-from paceline.wire.names import check_client_id, check_name, check_topic_name, retry_topic
+from paceline.wire.names import (
+    check_client_id,
+    check_name,
+    check_topic_name,
+    group_of_retries,
+    retry_topic,
+)
 
 
 class PushConsumer(ReadingConsumer):
@@ -87,7 +93,7 @@ class PushConsumer(ReadingConsumer):
             self._settings,
             on_given_up,
             batch_max=batch_max,
-            group=self.group,
+            cluster=self._cluster,
             consume_timeout_s=self._consume_timeout_s,
             policy=_policy(self._settings),
             send_backer=_send_backer(self._links, self.group, self._settings),
@@ -118,8 +124,8 @@ class PushConsumer(ReadingConsumer):
 
         Those of the group's retry topic, which it reads as well, are the system's and not named.
         """
-        own = retry_topic(self.group)
-        return [key for key in self._owner.queues if self._owner.held[key].topic != own]
+        held = self._owner.held
+        return [key for key in self._owner.queues if group_of_retries(held[key].topic) is None]
 
     async def start(self, *, timeout_ms: int = 10_000) -> None:
         """Join the group. PeerError when no bootstrap address answers; for broadcasting also what

@@ -37,7 +37,7 @@ from paceline.net.group_links import PASSING, GroupLinks
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.types import GroupName, TopicName
 from paceline.wire.calls import pop as wire
-from paceline.wire.names import check_name, check_topic_name, retry_topic
+from paceline.wire.names import check_name, check_topic_name, group_of_retries
 from paceline.wire.receipts import Receipt, format_handle, parse_handle
 
 log = logging.getLogger("paceline.client")
@@ -90,7 +90,6 @@ class SimpleConsumer(Client):
         self._settings.validate()
         self.group = check_name(group, "group")
         self.hooks = ConsumeHooks(self._settings.consume_hooks, consumer_group=self.group)
-        self._retry_topic = retry_topic(group)
         asked = subscriptions(topics)
         self._topics = [TopicName(check_topic_name(one.topic)) for one in asked]
         self._filters = {one.topic: one.filter for one in asked if one.filter != ALL}
@@ -262,15 +261,17 @@ class SimpleConsumer(Client):
         ranges = [Range(*row[:4]) for row in rows]
         read = await self._reader.read(group, ranges, timeout_ms=timeout_ms)
         position, until = answer.position, answer.invisible_until_unix_ms
+        namespace = self._cluster.namespace
+        full_group = namespace.full_group(self.group)
         found: list[PoppedMessage] = []
         for (topic_id, queue_id, _, _, attempt), messages in zip(rows, read, strict=True):
             for message in messages:
-                if message.topic == self._retry_topic:
-                    message = as_first_sent(message, self.group)  # noqa: PLW2901
+                if group_of_retries(message.topic) is not None:
+                    message = as_first_sent(message, namespace)  # noqa: PLW2901
                 receipt = Receipt(
                     group, topic_id, queue_id, message.queue_offset, position, attempt
                 )
-                handle = format_handle(receipt, self.group)
+                handle = format_handle(receipt, full_group)
                 found.append(popped(message, handle, attempt, until))
         return found
 
@@ -369,8 +370,13 @@ class SimpleConsumer(Client):
     def _receipt(self, message: Acknowledged) -> tuple[str, str]:
         """The broker group that gave it, and the handle."""
         if isinstance(message, str):
-            return parse_handle(message, self.group).broker_group, message
+            return self._broker_group(message), message
         return message.group, message.handle
+
+    def _broker_group(self, handle: str) -> str:
+        """Whose master gave it. InvalidReceiptHandleError."""
+        full_group = self._cluster.namespace.full_group(self.group)
+        return parse_handle(handle, full_group).broker_group
 
     def _lane(self, group: GroupName) -> AckBatcher:
         lane = self._lanes.get(group)
@@ -394,7 +400,7 @@ class SimpleConsumer(Client):
 
     async def change_handle(self, handle: str, invisible_ms: int) -> tuple[str, int]:
         """`change_invisible` of the message that `handle` is of: the new handle, and until when."""
-        group = parse_handle(handle, self.group).broker_group
+        group = self._broker_group(handle)
         handle = await self._renewing.release(handle)
         [row] = await self._change(group, [handle], invisible_ms)
         if row.code is not None:

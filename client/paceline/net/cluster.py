@@ -1,8 +1,8 @@
 """What producers, consumers and the admin client share: the watch, HTTP, connections."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 from paceline.errors import ConfigError, DeadlineError, PeerError, TopicNotFoundError
 from paceline.net.connect import Bootstrap, connect_settings
@@ -15,6 +15,7 @@ from paceline.platform.ports import Clock, Random
 from paceline.platform.runtime import SystemClock, SystemRandom
 from paceline.types import GroupName, TopicId, TopicName
 from paceline.wire.cluster import ClusterView, TopicView
+from paceline.wire.namespaces import Namespace, topic_names
 
 BrokerConnection: TypeAlias = StreamConnection | PostConnection
 
@@ -48,15 +49,30 @@ class Cluster:
             source_host=source_host, credentials=settings.credentials, tls=self._tls
         )
         self._source_host = source_host
+        self._namespace = None if settings.namespace is None else Namespace(settings.namespace)
+        """None: not known yet."""
         self._named: ClusterView | None = None
         self._names: dict[TopicId, TopicName] = {}
         """Of the topics of the view `_named`."""
         self.bootstrap = _addresses(settings.bootstrap)
-        self.watch = ClusterWatch(self.bootstrap, self.http, self.random)
+        self.watch = ClusterWatch(self.bootstrap, self.http, self.random, read=self.read_view)
 
     @property
     def view(self) -> ClusterView | None:
         return self.watch.view
+
+    @property
+    def namespace(self) -> Namespace:
+        """Where its names are; the default one of its user is known with the first view."""
+        return self._namespace or Namespace()
+
+    def read_view(self, document: Mapping[str, Any]) -> ClusterView:
+        """A view that a node has answered, by the names of this client's namespace: the one it was
+        given, or for good the one that its first view tells. BadRequestError."""
+        view = ClusterView.from_json(document)
+        if self._namespace is None:
+            self._namespace = Namespace(view.namespace)
+        return self._namespace.view(view)
 
     def start(self) -> None:
         """Begin to watch. Idempotent; must run on the event loop."""
@@ -86,8 +102,7 @@ class Cluster:
         view = self.view
         if view is not self._named:
             self._named = view
-            topics = () if view is None else view.topics.values()
-            self._names = {topic.topic_id: topic.topic for topic in topics}
+            self._names = {} if view is None else topic_names(view)
         return self._names.get(TopicId(topic_id))
 
     async def connect(self, address: str, group: GroupName) -> BrokerConnection:
@@ -102,9 +117,10 @@ class Cluster:
                 source_host=self._source_host,
                 credentials=self._credentials,
                 tls=self._tls,
+                namespace=self.namespace,
             )
         except UpgradeRefusedError:
-            return PostConnection(address, group, self.http, self.topic_name)
+            return PostConnection(address, group, self.http, self.topic_name, self.namespace)
         view = self.view
         is_other = view is not None and connection.cluster_id not in ("", view.cluster_id)
         if is_other or connection.group != group:

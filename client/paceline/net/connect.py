@@ -13,6 +13,7 @@ ACCESS_KEY_VARIABLE = "PACELINE_ACCESS_KEY"
 SECRET_KEY_VARIABLE = "PACELINE_SECRET_KEY"
 TOKEN_FILE_VARIABLE = "PACELINE_TOKEN_FILE"
 PLAINTEXT_VARIABLE = "PACELINE_ALLOW_PLAINTEXT"
+NAMESPACE_VARIABLE = "PACELINE_NAMESPACE"
 TLS_CA_VARIABLE = "PACELINE_TLS_CA"
 TLS_CERT_VARIABLE, TLS_KEY_VARIABLE = "PACELINE_TLS_CERT", "PACELINE_TLS_KEY"
 
@@ -96,6 +97,9 @@ class ConnectSettings:
     """None: the user `anonymous`. `credentials_of(os.environ)` reads those of the environment."""
     tls: ClientTls | None = None
     """None: connections are not encrypted. `tls_of(os.environ)` reads it from the environment."""
+    namespace: str | None = None
+    """Where the topics and consumer groups are that the program names; "": in none. None: the
+    default namespace of its user, if the cluster knows one."""
 
 
 Bootstrap: TypeAlias = str | Sequence[str] | ConnectSettings

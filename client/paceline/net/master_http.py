@@ -22,6 +22,7 @@ from paceline.net.group_links import PASSING
 from paceline.platform.runtime import pause
 from paceline.queues import master_address
 from paceline.types import GroupName
+from paceline.wire.calls.request import Request
 
 _REQUEST_TIMEOUT_MS = 3_000
 _BEHIND_MS = 1_500
@@ -47,6 +48,14 @@ class MasterRequests:
     def __init__(self, cluster: Cluster, *, timeout_ms: int) -> None:
         self._cluster = cluster
         self._timeout_ms = timeout_ms
+
+    async def call(self, group: GroupName, request: Request[Any]) -> dict[str, Any]:
+        """The answer to a call, by the client's names."""
+        namespace = self._cluster.namespace
+        document = namespace.request(request).to_json()
+        answer, _ = await self.ask(group, "POST", "/v1/call", document)
+        own: dict[str, Any] = namespace.answer(request, answer)
+        return own
 
     async def ask(
         self, group: GroupName, method: str, path: str, document: Mapping[str, Any] | None

@@ -6,6 +6,7 @@ One batch per queue is in flight at a time, because parallel POSTs have no order
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 
@@ -21,6 +22,7 @@ from paceline.net.stream_connection import OnAnswer, OnLost, pack_fetch
 from paceline.platform.runtime import spawn
 from paceline.types import TopicName
 from paceline.wire.calls.request import AnswerT, Reply, Request, read_reply
+from paceline.wire.namespaces import Namespace
 from paceline.wire.stream import (
     PRODUCE_ANSWER,
     PRODUCE_FLAG_DUPLICATE,
@@ -48,6 +50,7 @@ class PostConnection:
         group: str,
         http: HttpClient,
         topic_name: Callable[[int], TopicName | None],
+        namespace: Namespace | None = None,
     ) -> None:
         """`topic_name` gives the name of a topic id: POST paths carry names."""
         self.address = address
@@ -56,6 +59,7 @@ class PostConnection:
         self.on_read: Callable[[], None] | None = None
         self._http = http
         self._topic_name = topic_name
+        self._namespace = namespace or Namespace()
         self._tasks: set[asyncio.Task[None]] = set()
         self._unanswered_bytes = 0
         self._is_closed = False
@@ -125,10 +129,11 @@ class PostConnection:
 
     async def call(self, request: Request[AnswerT], *, timeout_ms: int) -> Reply[AnswerT]:
         """As `StreamConnection.call`, by POST /v1/call."""
+        document = self._namespace.request(request).to_json()
         answer = await self._http.send(
-            "POST", self.address, "/v1/call", request.to_json(), timeout_ms=timeout_ms
+            "POST", self.address, "/v1/call", document, timeout_ms=timeout_ms
         )
-        return read_reply(request, answer)
+        return read_reply(request, self._namespace.answer(request, answer))
 
     async def _post(self, batch: bytes, on_answer: OnAnswer, on_lost: OnLost, context: Any) -> None:
         try:
@@ -154,9 +159,10 @@ class PostConnection:
         name = self._topic_name(topic_id)
         if name is None:
             raise PeerError(f"topic {topic_id} has no name any more")
+        topic = quote(self._namespace.full_topic(name), safe="")
         _, content = await self._http.post_bytes(
             self.address,
-            f"/v1/topics/{name}/queues/{queue_id}/batches",
+            f"/v1/topics/{topic}/queues/{queue_id}/batches",
             batch,
             content_type=BATCH_MEDIA_TYPE,
             timeout_ms=_POST_TIMEOUT_MS,

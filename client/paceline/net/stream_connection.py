@@ -27,6 +27,7 @@ from paceline.net.connect import Shown
 from paceline.platform.address import parse_address
 from paceline.platform.ports import Buffer
 from paceline.wire.calls.request import AnswerT, Reply, Request, read_reply
+from paceline.wire.namespaces import Namespace
 from paceline.wire.stream import (
     FETCH_ANSWER,
     FETCH_HEADER,
@@ -90,9 +91,13 @@ class StreamConnection(asyncio.BufferedProtocol):
     in_flight_per_queue_max = 2
     """One connection keeps the order of its frames, and two batches hide the round trip."""
 
-    def __init__(self, address: str, authorization: str = "") -> None:
-        """`authorization`: the header that shows who connects, if somebody does."""
+    def __init__(
+        self, address: str, authorization: str = "", namespace: Namespace | None = None
+    ) -> None:
+        """`authorization`: the header that shows who connects, if somebody does. `namespace`: of
+        the names in calls."""
         self.address = address
+        self._namespace = namespace or Namespace()
         self._authorization = authorization
         self.cluster_id = ""
         self.group = ""
@@ -197,13 +202,13 @@ class StreamConnection(asyncio.BufferedProtocol):
         OutcomeUnknownError when the connection is lost on the way, or the answer cannot be read: it
         may have been carried out.
         """
-        body = orjson.dumps(request.to_json())
+        body = orjson.dumps(self._namespace.request(request).to_json())
         answer = await self._exchange(Operation.CALL, body, timeout_ms)
         try:
             document = orjson.loads(answer)
         except orjson.JSONDecodeError as error:
             raise OutcomeUnknownError(f"{self.address} answered a call with no JSON") from error
-        return read_reply(request, document)
+        return read_reply(request, self._namespace.answer(request, document))
 
     async def _exchange(self, operation: Operation, body: bytes, timeout_ms: int) -> memoryview:
         if not self.is_open:
@@ -472,6 +477,7 @@ async def connect_stream(
     source_host: str = "",
     credentials: Shown | None = None,
     tls: ssl.SSLContext | None = None,
+    namespace: Namespace | None = None,
 ) -> StreamConnection:
     """Connect, upgrade, wait for HELLO.
 
@@ -491,7 +497,7 @@ async def connect_stream(
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             _, connection = await loop.create_connection(
-                lambda: StreamConnection(address, authorization),
+                lambda: StreamConnection(address, authorization, namespace),
                 host,
                 port,
                 local_addr=source,

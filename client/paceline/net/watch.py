@@ -7,7 +7,7 @@ the same (R38).
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from paceline.errors import (
@@ -44,8 +44,17 @@ OnView = Callable[[ClusterView], None]
 class ClusterWatch:
     """Keeps `view` current from `start` to `close`. Listeners are called on the event loop."""
 
-    def __init__(self, bootstrap: Sequence[str], http: HttpClient, random: Random) -> None:
+    def __init__(
+        self,
+        bootstrap: Sequence[str],
+        http: HttpClient,
+        random: Random,
+        *,
+        read: Callable[[Mapping[str, Any]], ClusterView] = ClusterView.from_json,
+    ) -> None:
+        """`read` makes a view of what a node has answered; BadRequestError."""
         assert bootstrap
+        self._read = read
         self._bootstrap = tuple(bootstrap)
         self._http = http
         self._random = random
@@ -228,7 +237,7 @@ class ClusterWatch:
         if not document:
             return
         try:
-            newer = ClusterView.from_json(document)
+            newer = self._read(document)
         except BadRequestError as error:
             raise PeerError(f"{address} answered {error.message}") from error
         if not self.apply(newer) and view is not None and newer.version <= view.version:

@@ -77,7 +77,7 @@ class TopicMaker:
     async def _ask(self, topic: str) -> None:
         """Returns once it is made or not wanted any more; raises what is final."""
         backoff = Backoff(self._cluster.random, first_ms=20)
-        document = EnsureTopic(topic=topic).to_json()
+        document = self._cluster.namespace.request(EnsureTopic(topic=topic)).to_json()
         while self._is_wanted(topic):
             view = self._cluster.view
             groups = sorted(view.groups) if view is not None else []

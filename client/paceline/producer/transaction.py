@@ -202,7 +202,7 @@ class TransactionProducer(Client):
         Errors as for `Producer.send`; where the outcome is unknown the transaction counts as rolled
         back: a check of it is answered so. `check_immunity_s`: nobody is asked about it before.
         """
-        properties = {names.PRODUCER_GROUP: self._group}
+        properties = {names.PRODUCER_GROUP: self._cluster.namespace.full_group(self._group)}
         if check_immunity_s is not None:
             if check_immunity_s < 0:
                 raise BadRequestError("check_immunity_s is negative", field="check_immunity_s")

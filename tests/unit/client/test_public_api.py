@@ -19,6 +19,7 @@ INTERNAL = {
     "TransactionEndSender",
     "HeldQueue",
     "Place",
+    "Namespace",
     "PostConnection",
     "Random",
     "Record",

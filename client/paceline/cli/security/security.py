@@ -194,5 +194,6 @@ def _save(connect: Connect, credentials: "Credentials") -> Any:
         secret_key=credentials.secret_key,
         allow_plaintext=credentials.allow_plaintext,
         tls_ca="" if connect.tls is None else str(Path(connect.tls.ca_file).resolve()),
+        namespace=connect.namespace,
     )
     return write_profile(found.folder, found.profile, profile)

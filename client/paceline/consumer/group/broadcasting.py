@@ -102,7 +102,8 @@ class BroadcastMembership:
         view = self._cluster.view
         if view is None or not view.groups:
             return
-        coordinator, name = coordinating_group(self._me.group, view.groups), request.call_name()
+        full = self._cluster.namespace.full_group(self._me.group)
+        coordinator, name = coordinating_group(full, view.groups), request.call_name()
         try:
             connection = await self._links.link(coordinator).wait_up(timeout_ms=timeout_ms)
             await connection.call(request, timeout_ms=timeout_ms)

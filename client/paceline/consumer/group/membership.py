@@ -41,7 +41,7 @@ LOST_AFTER_MS = 8_000
 
 
 def coordinating_group(consumer_group: str, groups: Iterable[GroupName]) -> GroupName:
-    """The broker group whose master coordinates a consumer group."""
+    """The broker group whose master coordinates a consumer group of that full name."""
     ordered = sorted(groups)
     return ordered[crc32c(consumer_group.encode()) % len(ordered)]
 
@@ -124,7 +124,7 @@ class Membership:
         leaving = wire.Leave(group=self._me.group, client_id=self._me.client_id)
         try:
             await self._links.call(
-                coordinating_group(self._me.group, view.groups),
+                self._coordinator(view),
                 leaving,
                 timeout_ms=_LEAVE_TIMEOUT_MS,
             )
@@ -154,7 +154,7 @@ class Membership:
         while True:
             view = await self._cluster.watch.wait_for(_has_groups, timeout_ms=1 << 30)
             claims = list(self._claims)
-            answer = await self._heartbeat(coordinating_group(self._me.group, view.groups), claims)
+            answer = await self._heartbeat(self._coordinator(view), claims)
             if answer is None and list(self._claims) != claims:
                 continue  # not a failure: what we claim changed, and is told at once
             if answer is not None:
@@ -170,6 +170,9 @@ class Membership:
                 self._claims.clear()
                 self._on_lost()
             await self._changed.wait(backoff.next_ms())
+
+    def _coordinator(self, view: ClusterView) -> GroupName:
+        return coordinating_group(self._cluster.namespace.full_group(self._me.group), view.groups)
 
     async def _heartbeat(
         self, coordinator: GroupName, claims: list[QueueKey]

@@ -50,7 +50,8 @@ class LocalOffsets:
         self._cluster = cluster
         self._disk = disk
         self._client_id = client_id
-        self._folder = f"{folder}/{quote(client_id, safe='')}/{group}"
+        self._members_folder = f"{folder}/{quote(client_id, safe='')}"
+        self._group = group
         self._start = start
         self._starts = StartPositions(
             cluster, links, group=group, start=start, timeout_ms=timeout_ms
@@ -70,6 +71,11 @@ class LocalOffsets:
     def path(self) -> str:
         """The file."""
         return f"{self._folder}/{FILE}"
+
+    @property
+    def _folder(self) -> str:
+        """By the full name of the group: two namespaces may have one of this name."""
+        return f"{self._members_folder}/{self._cluster.namespace.full_group(self._group)}"
 
     async def start(self) -> None:
         """Take the folder and read the file. ConfigError, CorruptLogError, StorageError."""

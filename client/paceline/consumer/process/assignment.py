@@ -141,6 +141,8 @@ class Assignment:
 
     def start(self) -> None:
         """Join the group."""
+        own = self._cluster.namespace.own_topic
+        self._filters = {own(topic): wanted for topic, wanted in self._filters.items()}
         self._end_listening = self._cluster.watch.listen(self._on_view)
         self._membership.start()
         self._commit_task = spawn(self._commit_for_ever(), name="commit")

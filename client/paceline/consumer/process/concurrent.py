@@ -26,6 +26,7 @@ from paceline.consumer.process.failure import (
 from paceline.consumer.settings.push import OnGivenUp, PushSettings
 from paceline.errors import OffsetOutOfRangeError, PacelineError
 from paceline.message import ReceivedMessage
+from paceline.net.cluster import Cluster
 from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.wire.names import RETRY_PREFIX
 
@@ -42,7 +43,7 @@ class ConcurrentProcessing:
         on_given_up: OnGivenUp | None,
         *,
         batch_max: int,
-        group: str,
+        cluster: Cluster,
         consume_timeout_s: Callable[[], float],
         policy: FailurePolicy,
         send_backer: SendBacker,
@@ -50,7 +51,7 @@ class ConcurrentProcessing:
     ) -> None:
         """`settled` is told of each queue whose listener call has ended."""
         self._settled = settled
-        self._group = group
+        self._cluster = cluster
         self._policy = policy
         self._send_backer = send_backer
         self._run = run
@@ -125,7 +126,7 @@ class ConcurrentProcessing:
         try:
             shown = messages
             if held.topic.startswith(RETRY_PREFIX):
-                shown = [as_first_sent(message, self._group) for message in messages]
+                shown = [as_first_sent(message, self._cluster.namespace) for message in messages]
             answer = await self._run(shown)
             done_count = len(messages) if answer is None else max(0, min(answer, len(messages)))
         except Exception as error:  # the application's code: what it raises is its answer

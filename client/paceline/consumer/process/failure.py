@@ -22,7 +22,7 @@ from paceline.queues import QueueKey
 from paceline.types import GroupName
 from paceline.wire import properties as names
 from paceline.wire.calls import messages as wire
-from paceline.wire.names import retry_topic
+from paceline.wire.namespaces import Namespace
 
 log = logging.getLogger("paceline.client")
 
@@ -264,13 +264,13 @@ def tell_given_up(
         log.error("on_given_up_failed", extra={**at, "error": repr(failure)})
 
 
-def as_first_sent(message: ReceivedMessage, group: str) -> ReceivedMessage:
-    """A message of the group's retry topic under the topic it was sent to, as listeners know it.
+def as_first_sent(message: ReceivedMessage, namespace: Namespace) -> ReceivedMessage:
+    """A message of a group's retry topic under the topic it was sent to, as listeners know it.
 
     Queue and offset stay those of the retry topic, whose name is in property REAL_TOPIC.
     """
     topic = message.properties.get(names.RETRY_TOPIC)
     if topic is None:
         return message
-    properties = {**message.properties, names.REAL_TOPIC: retry_topic(group)}
-    return message._replace(topic=topic, properties=properties)
+    properties = {**message.properties, names.REAL_TOPIC: message.topic}
+    return message._replace(topic=namespace.own_topic(topic), properties=properties)

@@ -65,6 +65,7 @@ class Heartbeat(Request[Rebalance], kw_only=True):
 
     routes = (Route("POST", "/v1/groups/{group}/members"),)
     needs = (on_group(SUB), on_topic(SUB, field="topics"))
+    also_names = (on_topic(field="filters"),)
     group: Text
     client_id: ClientId
     topics: Topics
@@ -108,6 +109,7 @@ class Client(Request[Nothing], kw_only=True):
     connection closes or 120 s pass without another `client`; over HTTP only the latter."""
 
     needs = KNOWN_USER
+    also_names = (on_group(), on_topic(field="topics"), on_topic(field="filters"))
     kind: Literal["producer", "consumer"]
     group: Text
     client_id: ClientId
@@ -133,6 +135,8 @@ class Clients(Request[ClientsOf], kw_only=True):
 
     routes = (Route("GET", "/v1/clients"),)
     needs = SEE_CLUSTER
+    also_names = (on_group(), on_topic())
+    lists_all = ("clients",)
     group: Text | None = None
     topic: Text | None = None
     kind: Literal["producer", "consumer"] | None = None

@@ -173,6 +173,8 @@ class Delays(Request[Delayed], kw_only=True):
 
     routes = (Route("GET", "/v1/delays"),)
     needs = SEE_CLUSTER
+    also_names = (on_topic(),)
+    lists_all = ("topics", "messages")
     topic: Text | None = None
     max: Annotated[int, Meta(ge=0, le=DELAYS_LISTED_MAX)] = 0
 
@@ -246,6 +248,8 @@ class Transactions(Request[dict[str, Any]], kw_only=True):
 
     routes = (Route("GET", "/v1/transactions"),)
     needs = SEE_CLUSTER
+    also_names = (on_topic(),)
+    lists_all = ("transactions",)
     topic: Text | None = None
     limit: Annotated[int, Meta(ge=1, le=TRANSACTIONS_LISTED_MAX)] = 100
 
@@ -316,6 +320,7 @@ class Track(Request[Tracked], kw_only=True):
 
     routes = (Route("GET", "/v1/topics/{topic}/track"),)
     needs = (on_topic(SUB, GET),)
+    lists_all = ("groups",)
     topic: Text
     queue: QueueNumber
     offset: Number

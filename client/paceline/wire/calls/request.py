@@ -120,6 +120,11 @@ class Request(
     needs: ClassVar[Needs | None] = None
     """Rights that whoever asks must have. None would be undeclared: a test finds it, and nodes
     carry out no such request."""
+    also_names: ClassVar[Needs] = ()
+    """Fields with names of topics or consumer groups that `needs` says nothing of: a client in a
+    namespace gives them its own names."""
+    lists_all: ClassVar[tuple[str, ...]] = ()
+    """Fields of the answer with a row for each topic or group there is, of whatever namespace."""
 
     def needed(self) -> Needs:
         """What this very request needs."""

@@ -35,6 +35,7 @@ class ListConsumerGroups(Read[ConsumerGroupList]):
 
     routes = (Route("GET", "/v1/consumer-groups"),)
     needs = KNOWN_USER
+    lists_all = ("groups",)
 
 
 class GetConsumerGroup(Read[ConsumerGroup], kw_only=True):

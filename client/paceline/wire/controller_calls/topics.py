@@ -78,6 +78,7 @@ class ListTopics(Read[TopicList], kw_only=True):
 
     routes = (Route("GET", "/v1/topics"),)
     needs = KNOWN_USER
+    lists_all = ("topics",)
     system: bool = False
     """Also those that the system made."""
 
