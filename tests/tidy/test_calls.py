@@ -51,7 +51,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "client/paceline/cli/bench/overload.py",
     ),
     # Nothing below the entry point of a process reads the environment; Spark itself does.
-    "os.environ": ("*/app.py", "client/paceline/cli/*", f"{SPARK}session.py"),
+    "os.environ": ("*/app.py", "client/paceline/cli/*", f"{SPARK}session.py", f"{SPARK}options.py"),
     "os.getenv": (),
     # What a master stamps it appends and folds in the same step (R28).
     "paceline.records.header.stamp": ("broker/paceline_broker/appender.py",),

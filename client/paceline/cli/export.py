@@ -1,5 +1,6 @@
 """`paceline export`: a topic as files, incremental and exactly once; runs Spark (docs/SPARK.md)."""
 
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -127,8 +128,13 @@ def command(
         accept_loss=accept_loss,
         token_file=token_file,
         tls_ca=tls_ca,
+        tls=connect.tls,
+        namespace=connect.namespace,
         retry_timeout_ms=max(connect.timeout_ms, RETRY_MS_MIN),
     )
+    if connect.credentials is not None:
+        # Spark's processes inherit it. As an option of the source it would stand in plans.
+        os.environ.update(connect.credentials.environment())
     work = Work(
         order=order,
         master=master,

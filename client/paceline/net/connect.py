@@ -40,6 +40,14 @@ class Credentials:
             check_loopback(address, f"the secret key of {self.access_key}")
         return f"Bearer {self.access_key}.{self.secret_key}"
 
+    def environment(self) -> dict[str, str]:
+        """The variables that `credentials_of` makes them of, for processes yet to be started."""
+        return {
+            ACCESS_KEY_VARIABLE: self.access_key,
+            SECRET_KEY_VARIABLE: self.secret_key,
+            **_plaintext_environment(self.allow_plaintext),
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenFile:
@@ -59,6 +67,10 @@ class TokenFile:
                 return f"Bearer {file.read(_TOKEN_LENGTH_MAX).strip()}"
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read the token in {self.path}: {error}") from error
+
+    def environment(self) -> dict[str, str]:
+        """As of `Credentials`."""
+        return {TOKEN_FILE_VARIABLE: self.path, **_plaintext_environment(self.allow_plaintext)}
 
 
 Shown: TypeAlias = Credentials | TokenFile
@@ -131,6 +143,10 @@ def credentials_of(environment: Mapping[str, str]) -> Shown | None:
         secret_key=secret_key,
         allow_plaintext=allow_plaintext,
     )
+
+
+def _plaintext_environment(allow_plaintext: bool) -> dict[str, str]:
+    return {PLAINTEXT_VARIABLE: "1"} if allow_plaintext else {}
 
 
 def tls_of(environment: Mapping[str, str]) -> ClientTls | None:

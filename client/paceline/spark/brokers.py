@@ -12,6 +12,7 @@ import ssl
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import orjson
 
@@ -28,6 +29,7 @@ from paceline.errors import (
     from_problem,
 )
 from paceline.net.backoff import Verdict, judge
+from paceline.net.connect import ACCESS_KEY_VARIABLE
 from paceline.platform.ports import Clock
 from paceline.platform.runtime import SystemClock
 from paceline.records.decode import BatchView
@@ -35,6 +37,7 @@ from paceline.spark.options import Access
 from paceline.types import GroupName, ReplicaId
 from paceline.wire.calls.request import AnswerT, Request, read_reply
 from paceline.wire.cluster import ClusterView, GroupView
+from paceline.wire.namespaces import Namespace
 from paceline.wire.stream import (
     FETCH_ANSWER,
     FETCH_HEADER,
@@ -97,6 +100,7 @@ class Brokers:
         self._view: ClusterView | None = None
         self._headers = _credentials(access)
         self._tls = _tls_context(access)
+        self._namespace: Namespace | None = None
 
     def __enter__(self) -> "Brokers":
         return self
@@ -124,6 +128,20 @@ class Brokers:
                     raise found
         return self._view
 
+    @property
+    def namespace(self) -> Namespace:
+        """Where names are: what the options say, or the first view."""
+        self.view()
+        assert self._namespace is not None, "a view was read"
+        return self._namespace
+
+    def _own_view(self, document: Mapping[str, Any]) -> ClusterView:
+        view = ClusterView.from_json(document)
+        if self._namespace is None:
+            given = self._access.namespace
+            self._namespace = Namespace(view.namespace if given is None else given)
+        return self._namespace.view(view)
+
     def _newest_view(self) -> ClusterView | PacelineError:
         last: PacelineError = PeerError("no endpoint is named")
         for address in self._access.endpoints:
@@ -134,7 +152,7 @@ class Brokers:
                 continue
             answer = _json(status, body)
             if status == 200 and not isinstance(answer, PacelineError):
-                return ClusterView.from_json(answer)
+                return self._own_view(answer)
             last = _refusal(answer)
             if not _may_pass(last):
                 return last
@@ -150,14 +168,15 @@ class Brokers:
 
     def call(self, group: GroupName, request: Request[AnswerT], *, is_of_master: bool) -> AnswerT:
         """A call of docs/protocol/stream.md, by the group's master or by any of its replicas."""
-        body = orjson.dumps(request.to_json())
+        namespace = self.namespace
+        body = orjson.dumps(namespace.request(request).to_json())
 
         def ask(address: str) -> AnswerT:
             status, answer = self._request(address, "POST", "/v1/call", body, "application/json")
             found = _json(status, answer)
             if status != 200 or isinstance(found, PacelineError):
                 raise _refusal(found)
-            return read_reply(request, found).answer
+            return read_reply(request, namespace.answer(request, found)).answer
 
         return self._anywhere(group, ask, is_of_master=is_of_master)
 
@@ -247,7 +266,8 @@ class Brokers:
         after an attempt that may have been stored.
         """
         deadline = Deadline(self._clock, self._access)
-        path = f"/v1/topics/{topic}/queues/{queue_id}/batches"
+        name = quote(self.namespace.full_topic(topic), safe="")
+        path = f"/v1/topics/{name}/queues/{queue_id}/batches"
         is_unknown = False
         view = self.view()
         while True:
@@ -285,6 +305,10 @@ class Brokers:
         if connection is None:
             connection = self._connections[address] = self._connect(address)
         headers = dict(self._headers)
+        if self._access.credentials is not None:
+            headers["Authorization"] = self._access.credentials.authorization(
+                address, is_encrypted=self._tls is not None
+            )
         if kind:
             headers["Content-Type"] = kind
         try:
@@ -373,7 +397,8 @@ def _refusal(answer: "dict[str, Any] | PacelineError") -> PacelineError:
     error = answer if isinstance(answer, PacelineError) else from_problem(answer)
     if isinstance(error, UnauthenticatedError | ForbiddenError):
         return type(error)(
-            f"the credentials of option token or tokenFile were refused: {error.message}",
+            f"the credentials of {ACCESS_KEY_VARIABLE}, or of option token or tokenFile were"
+            f" refused: {error.message}",
             **error.details,
         )
     return error
@@ -424,8 +449,18 @@ def _tls_context(access: Access) -> ssl.SSLContext | None:
     if not access.is_tls:
         return None
     try:
-        return ssl.create_default_context(cafile=access.tls_ca)
+        context = ssl.create_default_context(cafile=access.tls_ca)
     except (OSError, ssl.SSLError) as error:
         raise BadRequestError(
             f"option tlsCa: {access.tls_ca} is no readable certificate file: {error}", field="tlsCa"
         ) from error
+    if access.tls_cert is not None:
+        try:
+            context.load_cert_chain(access.tls_cert, access.tls_key)
+        except (OSError, ssl.SSLError) as error:
+            raise BadRequestError(
+                f"options tlsCert and tlsKey: {access.tls_cert} and {access.tls_key or 'no key'}"
+                f" are no readable certificate with its key: {error}",
+                field="tlsCert",
+            ) from error
+    return context

@@ -4,6 +4,7 @@ An unknown option is an error that names it and the nearest known one: a typo in
 must not read everything. Spark hands option names over in lower case. docs/SPARK.md has the table.
 """
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,11 +15,12 @@ from typing import Any
 import orjson
 
 from paceline.errors import BadRequestError, ConfigError
+from paceline.net.connect import NAMESPACE_VARIABLE, Shown, credentials_of, tls_of
 from paceline.platform.address import parse_address
 from paceline.spark.columns import COLUMNS, columns_named
 from paceline.spark.offsets import QUEUE_ID_MAX, Position, StartKind, parse_position
 from paceline.wire.fields import I64_MAX
-from paceline.wire.names import check_name, check_topic_name
+from paceline.wire.names import check_name, check_namespace, check_topic_name
 
 MIB = 1024 * 1024
 PRODUCER_PATTERN = r"[A-Za-z0-9._:/-]{1,200}"
@@ -35,8 +37,14 @@ class Access:
     """None: as often as the time allows."""
     token: str | None = None
     token_file: str | None = None
+    credentials: Shown | None = None
+    """Of the environment, where the options name no token."""
     tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
     is_tls: bool = False
+    namespace: str | None = None
+    """None: the default one of the user."""
 
     def __repr__(self) -> str:
         """Without the token: plans are logged."""
@@ -159,9 +167,12 @@ class Options:
 
 ACCESS_OPTIONS = (
     "endpoints", "requestTimeoutMs", "retryTimeoutMs", "numRetries", "token", "tokenFile", "tlsCa",
-    "tls.ca",
+    "tls.ca", "tlsCert", "tlsKey", "namespace",
 )  # fmt: skip
-"""tls.ca is tlsCa, for those who know it so from other sources."""
+"""tls.ca is tlsCa, for those who know it so from other sources. None but `token` is secret, and
+Spark leaves that out of what it shows (spark.redaction.regex); an access key comes from the
+environment."""
+NO_ENVIRONMENT: Mapping[str, str] = {}
 READ_OPTIONS = (
     *ACCESS_OPTIONS,
     "topic", "topics", "topicsPattern", "assign", "startingOffsets", "endingOffsets",
@@ -178,8 +189,17 @@ WRITE_OPTIONS = (
 """checkpointLocation is Spark's own; it shows it to a sink as well."""
 
 
-def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """The checked options of a read. Raises BadRequestError naming the option."""
+def environment() -> Mapping[str, str]:
+    """Of this process. Spark starts the Java of the driver, and that the workers that plan a query,
+    with what the driver's Python had when the session was made."""
+    return os.environ
+
+
+def read_options(
+    given: Mapping[str, str], environment: Mapping[str, str] = NO_ENVIRONMENT
+) -> ReadOptions:
+    """The checked options of a read; of `environment` the variables that clients read. Raises
+    BadRequestError naming the option."""
     options = Options(given, known=READ_OPTIONS)
     starting, ending = _range(options)
     names = tuple(column.name for column in COLUMNS)
@@ -197,7 +217,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     least = options.integer("minRecordsPerTrigger", 0, low=1) or None
     group = options.optional("consumerGroup")
     return ReadOptions(
-        access=_access(options),
+        access=_access(options, environment),
         selection=_selection(options),
         starting=starting,
         ending=ending,
@@ -225,14 +245,16 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     )
 
 
-def write_options(given: Mapping[str, str]) -> WriteOptions:
-    """The checked options of a write. Raises BadRequestError naming the option."""
+def write_options(
+    given: Mapping[str, str], environment: Mapping[str, str] = NO_ENVIRONMENT
+) -> WriteOptions:
+    """The checked options of a write, as of a read. Raises BadRequestError naming the option."""
     options = Options(given, known=WRITE_OPTIONS)
     topic = options.optional("topic")
     # Brokers acknowledge what the whole sync state set has (R4); nothing less can be asked for.
     options.choice("acks", "all", ("all", "-1"))
     return WriteOptions(
-        access=_access(options),
+        access=_access(options, environment),
         topic=None if topic is None else check_topic_name(topic),
         producer=_producer(options, "producerId"),
         job_id=_producer(options, "jobId"),
@@ -250,12 +272,12 @@ def _producer(options: Options, name: str) -> str | None:
     return text
 
 
-def _access(options: Options) -> Access:
-    endpoints, is_tls = [], False
+def _access(options: Options, environment: Mapping[str, str]) -> Access:
+    endpoints, is_tls, is_plain = [], False, False
     for part in options.text("endpoints").split(","):
         text = part.strip().removesuffix("/")
-        if text.startswith("https://"):
-            is_tls = True
+        is_tls |= text.startswith("https://")
+        is_plain |= text.startswith("http://")
         try:
             address = parse_address(text.removeprefix("https://").removeprefix("http://"))
         except ConfigError as error:
@@ -265,7 +287,22 @@ def _access(options: Options) -> Access:
         raise BadRequestError("give token or tokenFile, not both", field="token")
     if options.has("tlsCa") and options.has("tls.ca"):
         raise BadRequestError("tls.ca is another name of tlsCa: give one of them", field="tlsCa")
+    tls = None if is_plain else tls_of(environment)
     authority = options.optional("tlsCa") or options.optional("tls.ca")
+    if authority is None and tls is not None:
+        authority = tls.ca_file
+    certificate = options.optional("tlsCert") or (tls and tls.cert_file) or None
+    if options.has("tlsKey") and certificate is None:
+        raise BadRequestError("tlsKey is the key of tlsCert: give both", field="tlsKey")
+    if certificate is not None and not is_tls and authority is None:
+        raise BadRequestError(
+            "a certificate is shown over TLS only: name https:// in option endpoints, or tlsCa",
+            field="tlsCert",
+        )
+    has_token = options.has("token") or options.has("tokenFile")
+    namespace = options.optional("namespace")
+    if namespace is None:
+        namespace = environment.get(NAMESPACE_VARIABLE)
     retries = options.integer("numRetries", 0, low=0, high=1_000_000)
     return Access(
         endpoints=tuple(endpoints),
@@ -274,8 +311,12 @@ def _access(options: Options) -> Access:
         num_retries=retries if options.has("numRetries") else None,
         token=options.optional("token"),
         token_file=options.optional("tokenFile"),
+        credentials=None if has_token else credentials_of(environment),
         tls_ca=authority,
+        tls_cert=certificate,
+        tls_key=options.optional("tlsKey") or (tls and tls.key_file) or None,
         is_tls=is_tls or authority is not None,
+        namespace=namespace and check_namespace(namespace),
     )
 
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 from paceline.errors import BadRequestError
 from paceline.spark.batch import PacelineReader, spark_schema
 from paceline.spark.columns import COLUMNS, columns_named
-from paceline.spark.options import read_options, write_options
+from paceline.spark.options import environment, read_options, write_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,15 +36,15 @@ class PacelineDataSource(DataSource):
         super().__init__(options)
 
     def schema(self) -> StructType:
-        return spark_schema(columns_named(read_options(self.options).columns))
+        return spark_schema(columns_named(read_options(self.options, environment()).columns))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return PacelineReader(read_options(self.options), schema)
+        return PacelineReader(read_options(self.options, environment()), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from paceline.spark.stream import PacelineStreamReader
 
-        return PacelineStreamReader(read_options(self.options), schema)
+        return PacelineStreamReader(read_options(self.options, environment()), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from paceline.spark.sink import PacelineWriter
@@ -53,7 +53,7 @@ class PacelineDataSource(DataSource):
             raise BadRequestError(
                 "a topic cannot be overwritten: write with mode append", field="mode"
             )
-        return PacelineWriter(write_options(self.options), schema)
+        return PacelineWriter(write_options(self.options, environment()), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         from paceline.spark.sink import PacelineStreamWriter
@@ -62,7 +62,7 @@ class PacelineDataSource(DataSource):
             raise BadRequestError(
                 "a topic cannot be overwritten: write with outputMode append", field="outputMode"
             )
-        return PacelineStreamWriter(write_options(self.options), schema)
+        return PacelineStreamWriter(write_options(self.options, environment()), schema)
 
 
 def register(spark: "SparkSession") -> None:

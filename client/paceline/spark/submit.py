@@ -33,6 +33,7 @@ def parse(arguments: list[str]) -> Work:
     parser.add_argument("--accept-loss", action="store_true")
     parser.add_argument("--token-file", type=Path)
     parser.add_argument("--tls-ca", type=Path)
+    parser.add_argument("--namespace")
     found = parser.parse_args(_with_start_joined(arguments))
     if not 1 <= found.file_mib <= FILE_MIB_MAX:
         parser.error(f"--file-mib must be from 1 to {FILE_MIB_MAX}, not {found.file_mib}")
@@ -47,6 +48,7 @@ def parse(arguments: list[str]) -> Work:
         accept_loss=found.accept_loss,
         token_file=found.token_file,
         tls_ca=found.tls_ca,
+        namespace=found.namespace,
     )
     return Work(
         order=order,

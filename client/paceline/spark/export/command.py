@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import BadRequestError, OffsetOutOfRangeError
+from paceline.net.connect import ClientTls
 from paceline.spark.export.run import Exported, ExportOrder, check_ready, compact, export
 from paceline.spark.export.verify import verify
 from paceline.spark.session import open_session, plain_error, stop_quietly
@@ -44,9 +45,12 @@ def order_of(
     accept_loss: bool,
     token_file: Path | None,
     tls_ca: Path | None,
+    tls: ClientTls | None = None,
+    namespace: str | None = None,
     retry_timeout_ms: int | None = None,
 ) -> ExportOrder:
-    """The order that the arguments of a command name. BadRequestError: no folder can be there."""
+    """The order that the arguments of a command name; `tls`: what counts without `tls_ca`.
+    BadRequestError: no folder can be there."""
     _check_folder(to)
     options = {
         "endpoints": bootstrap,
@@ -56,9 +60,13 @@ def order_of(
     }
     if retry_timeout_ms is not None:
         options["retryTimeoutMs"] = str(retry_timeout_ms)
-    for name, path in (("tokenFile", token_file), ("tlsCa", tls_ca)):
-        if path is not None:
-            options[name] = str(path.absolute())
+    if namespace is not None:
+        options["namespace"] = namespace
+    files = {"tokenFile": token_file, "tlsCa": tls_ca}
+    if tls is not None and tls_ca is None:
+        given = {"tlsCa": tls.ca_file, "tlsCert": tls.cert_file, "tlsKey": tls.key_file}
+        files |= {name: Path(text) for name, text in given.items() if text}
+    options |= {name: str(path.absolute()) for name, path in files.items() if path is not None}
     return ExportOrder(
         to=to.absolute(),
         options=options,

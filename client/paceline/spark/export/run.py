@@ -31,7 +31,7 @@ from paceline.spark.export.protocol import (
     next_offsets,
 )
 from paceline.spark.offsets import Offsets, described
-from paceline.spark.options import ReadOptions, read_options
+from paceline.spark.options import ReadOptions, environment, read_options
 from paceline.spark.pinning import owner_of, pin, unpin
 from paceline.spark.plan import Planner
 
@@ -93,7 +93,7 @@ def check_order(order: ExportOrder) -> ReadOptions:
         raise BadRequestError(
             f"{order.format} has no binary values: choose body base64 or text", field="body"
         )
-    return read_options(order.options)
+    return read_options(order.options, environment())
 
 
 def check_ready(order: ExportOrder) -> None:

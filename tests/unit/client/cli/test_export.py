@@ -1,6 +1,7 @@
 """`paceline export`: what its arguments order, and what it says of the outcome. Runs no Spark."""
 
 import io
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ from tests.unit.client.cli.conftest import run_command
 
 from paceline.cli import export
 from paceline.cli import main as cli
+from paceline.cli.profiles import Profile, write_profile
 from paceline.spark import submit
 from paceline.spark.export import command as spark_command
 from paceline.spark.export.command import Tasks, Work
@@ -96,6 +98,38 @@ def test_arguments_of_the_application_are_the_same_order(
     options = {key: work.order.options[key] for key in work.order.options if "retry" not in key}
     assert found.order == replace(work.order, options=options)
     assert found == replace(work, master=None, order=found.order)
+
+
+def test_an_access_key_goes_to_spark_by_the_environment(
+    ordered: Callable[..., Given], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one of a profile: as an option it would stand in plans."""
+    works = ordered()
+    keyed = {"PACELINE_ACCESS_KEY": "pk1", "PACELINE_SECRET_KEY": "sk_1"}
+    for name in keyed:
+        monkeypatch.setenv(name, "")  # and as it was afterwards
+    write_profile(
+        tmp_path, "default", Profile(bootstrap="h:1", access_key="pk1", secret_key="sk_1")
+    )
+
+    outcome = run_command(
+        "export", "--topic", "a", "--to", str(tmp_path / "to"), "--namespace", "shop",
+        bootstrap="h:1",
+        environment={
+            "PACELINE_CONFIG_DIR": str(tmp_path),
+            "PACELINE_TLS_CA": "/ca.pem",
+            "PACELINE_TLS_CERT": "/c.pem",
+        },
+    )  # fmt: skip
+
+    assert outcome.exit_code == 0, outcome.stderr
+    assert {name: os.environ[name] for name in keyed} == keyed
+    [work] = works
+    assert "sk_1" not in str(work)
+    options = work.order.options
+    assert (options["namespace"], options["tlsCa"], options["tlsCert"]) == (
+        "shop", "/ca.pem", "/c.pem"
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("to", ["s3://bucket/out", "hdfs://name/out"])

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import orjson
 import pytest
 from tests.support.service.fakes import a_view
 from tests.support.spark.brokers import a_batch
@@ -10,6 +11,7 @@ from tests.support.spark.stub import Stub, a_stub, fetched, ok, refusal
 
 from paceline.errors import (
     BadRequestError,
+    ConfigError,
     NotMasterError,
     OutcomeUnknownError,
     OutOfOrderSequenceError,
@@ -17,9 +19,12 @@ from paceline.errors import (
     PeerError,
     UnauthenticatedError,
 )
+from paceline.net.connect import Credentials
+from paceline.queues import QueueName
 from paceline.spark.brokers import Brokers, replica_order
 from paceline.spark.options import Access
-from paceline.types import GroupName
+from paceline.spark.pinning import pin
+from paceline.types import GroupName, QueueId, TopicName
 
 GROUP = GroupName("g1")
 
@@ -123,6 +128,42 @@ def test_token_is_sent_from_its_file_and_a_missing_file_is_named(
     assert nodes[0].headers[-1]["Authorization"] == "Bearer secret"
     with pytest.raises(BadRequestError, match="tokenFile"):
         Brokers(Access(endpoints=endpoints, token_file=str(tmp_path / "none")))
+
+
+def test_an_access_key_is_shown_and_in_plain_text_on_the_own_machine_only(
+    nodes: list[Stub],
+) -> None:
+    key = Credentials(access_key="pk1", secret_key="sk_1")
+    with Brokers(Access(endpoints=(nodes[0].address,), credentials=key)) as brokers:
+        brokers.view()
+
+    assert nodes[0].headers[-1]["Authorization"] == "Bearer pk1.sk_1"
+    elsewhere = Access(endpoints=("192.0.2.1:1",), credentials=key)
+    with Brokers(elsewhere) as brokers, pytest.raises(ConfigError, match="nothing was sent"):
+        brokers.view()
+
+
+@pytest.mark.parametrize(("given", "told"), [("shop", ""), (None, "shop")])
+def test_names_are_in_the_namespace_that_was_given_or_the_first_view_tells(
+    nodes: list[Stub], given: str | None, told: str
+) -> None:
+    view = orjson.loads(nodes[0].on["/v1/routes"](b"")[1])
+    [topic] = [row for row in view["topics"] if row["topic"] == "orders"]
+    view["topics"].append({**topic, "topic": "shop%orders", "topic_id": 99})
+    for stub in nodes:
+        stub.on["/v1/routes"] = lambda body: ok({**view, **({"namespace": told} if told else {})})
+        for path in ("/v1/topics/shop%25orders/queues/0/batches", "/v1/pins/shop%25spark-1"):
+            stub.on[path] = lambda body: ok({})
+    with Brokers(Access(endpoints=(nodes[0].address,), namespace=given)) as brokers:
+        assert brokers.view().topics[TopicName("orders")].topic_id == 99
+        brokers.store(GROUP, "orders", 0, b"")
+        queue = QueueName(TopicName("orders"), GROUP, QueueId(0))
+        pin(brokers, "spark-1", {queue: 3}, lease_seconds=60)
+
+    asked = dict(request for stub in nodes for request in stub.asked)
+    rows = orjson.loads(asked["/v1/pins/shop%25spark-1"])["queues"]
+    assert rows == [{"topic": "shop%orders", "queue": 0, "offset": 3}]
+    assert "/v1/topics/shop%25orders/queues/0/batches" in asked
 
 
 def test_store_follows_the_master_and_repeats_the_same_bytes(nodes: list[Stub]) -> None:

@@ -24,6 +24,7 @@ from paceline.spark.export.counts import QueueCount
 from paceline.spark.export.folder import ExportFolder
 from paceline.spark.export.run import ExportOrder, compact, export
 from paceline.types import GroupName, QueueId, TopicName
+from paceline.wire.namespaces import Namespace
 
 SPARK: Any = None
 Offset = tuple[int, int]
@@ -72,6 +73,8 @@ class FakeFrame:
 
 class Brokers(FakeBrokers):
     """Two queues that grow."""
+
+    namespace = Namespace()
 
     def __init__(self) -> None:
         super().__init__()

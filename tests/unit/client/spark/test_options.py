@@ -1,10 +1,13 @@
 """Options of source and sink: every wrong one is an error that names it."""
 
+import pickle
+import re
 from pathlib import Path
 
 import pytest
 
-from paceline.errors import PacelineError
+from paceline.errors import BadNameError, BadRequestError, PacelineError
+from paceline.net.connect import Credentials
 from paceline.spark.offsets import StartKind
 from paceline.spark.options import (
     MIB,
@@ -175,6 +178,52 @@ def test_credentials_are_not_in_what_plans_print() -> None:
 
     assert "very-secret" not in repr(options)
     assert options.access.token == "very-secret"
+
+
+SECRETS_OF_SPARK = re.compile(r"(?i)secret|password|token|access[.]?key")
+"""Spark's default of spark.redaction.regex: what it leaves out of plans, logs and its web pages."""
+KEYED = {"PACELINE_ACCESS_KEY": "pk1", "PACELINE_SECRET_KEY": "very-secret"}
+FILES = {"PACELINE_TLS_CA": "ca.pem", "PACELINE_TLS_CERT": "c.pem", "PACELINE_TLS_KEY": "k.pem"}
+
+
+def test_what_is_secret_is_no_option_that_spark_shows() -> None:
+    """A secret key is none at all: it comes from the environment or a file."""
+    assert SECRETS_OF_SPARK.search("token")
+    assert not any("secret" in name.lower() for name in (*READ_OPTIONS, *WRITE_OPTIONS))
+
+
+def test_an_access_key_comes_from_the_environment_unless_a_token_is_named() -> None:
+    for access in (read_options(PLAIN, KEYED).access, write_options(PLAIN, KEYED).access):
+        assert access.credentials == Credentials(access_key="pk1", secret_key="very-secret")
+        assert "very-secret" not in repr(access) + repr(access.credentials)
+        assert pickle.loads(pickle.dumps(access)) == access  # noqa: S301  # as Spark does
+    assert read_options({**PLAIN, "tokenFile": "f"}, KEYED).access.credentials is None
+    assert read_options(PLAIN).access.credentials is None
+
+
+def test_tls_comes_from_the_options_or_the_environment() -> None:
+    found = read_options(PLAIN, FILES).access
+    assert (found.tls_ca, found.tls_cert, found.tls_key, found.is_tls) == (
+        "ca.pem", "c.pem", "k.pem", True
+    )  # fmt: skip
+    given = {**PLAIN, "tlsCa": "a", "tlsCert": "b", "tlsKey": "c"}
+    found = read_options(given, FILES).access
+    assert (found.tls_ca, found.tls_cert, found.tls_key) == ("a", "b", "c")
+    plain = read_options({**PLAIN, "endpoints": "http://h:1"}, FILES).access
+    assert (plain.is_tls, plain.tls_cert) == (False, None)
+    for wrong in ({"tlsKey": "c"}, {"tlsCert": "b", "tlsKey": "c"}):
+        with pytest.raises(BadRequestError):
+            read_options({**PLAIN, **wrong})
+
+
+def test_the_namespace_is_that_of_the_options_or_the_environment() -> None:
+    shop = {"PACELINE_NAMESPACE": "shop"}
+    assert read_options(PLAIN).access.namespace is None
+    assert read_options(PLAIN, shop).access.namespace == "shop"
+    assert write_options({**PLAIN, "namespace": "farm"}, shop).access.namespace == "farm"
+    assert read_options({**PLAIN, "namespace": ""}, shop).access.namespace == ""
+    with pytest.raises(BadNameError):
+        read_options({**PLAIN, "namespace": "a%b"})
 
 
 def test_https_endpoints_or_an_authority_mean_tls() -> None:

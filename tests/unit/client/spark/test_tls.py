@@ -98,3 +98,26 @@ def test_refusal_of_a_proxy_in_its_own_words_is_said_at_once(
         brokers.view()
 
     assert len(node.asked) == 1
+
+
+def test_a_certificate_of_the_client_is_shown_and_a_wrong_file_is_named(
+    authority: Authority, tmp_path: Path
+) -> None:
+    files, own = authority.issue("127.0.0.1"), authority.issue("client", file="client")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+    context.load_verify_locations(authority.path)
+    context.verify_mode = ssl.CERT_REQUIRED
+    with a_stub(context) as stub:
+        stub.on["/v1/routes"] = lambda body: ok(a_view().to_json())
+        shown = access(stub, ca=authority.path, tlsCert=own.certificate, tlsKey=own.key)
+        with Brokers(shown) as brokers:
+            assert brokers.view().groups
+        without = access(stub, ca=authority.path, timeout_ms=0)
+        with Brokers(without) as brokers, pytest.raises(PeerError):
+            brokers.view()
+
+        none = str(tmp_path / "none.pem")
+        wrong = access(stub, ca=authority.path, tlsCert=none, tlsKey=own.key)
+        with pytest.raises(BadRequestError, match=r"none\.pem and .* no readable certificate"):
+            Brokers(wrong)
