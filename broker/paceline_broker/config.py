@@ -73,8 +73,8 @@ class BrokerConfig:
         "PEM file of the authorities of the provider; empty: those of the system.", default=""
     )
     insecure: bool = setting(
-        "Allow listeners beyond loopback where TLS is not enforced: everybody who reaches them can "
-        "read what is said.",
+        "Allow listeners beyond loopback where TLS is not enforced, and rights to be off there: "
+        "everybody who reaches them can read what is said, and may do everything.",
         default=False,
     )
     segment_size_bytes: int = setting(
@@ -305,6 +305,11 @@ class BrokerConfig:
     )
     log_level: str = setting("debug, info, warning or error.", default="info")
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether rights are enforced here whatever the cluster says: others reach `listen`."""
+        return not (self.insecure or self.listen.is_loopback)
+
     def own_hosts(self) -> frozenset[str]:
         """Names of this node in requests (http_origin.py)."""
         advertised = self.advertised or self.listen
@@ -347,6 +352,6 @@ class BrokerConfig:
             require(
                 self.insecure or self.tls_mode == "enforcing" or address.is_loopback,
                 f"{name} {address} is not a loopback address and TLS is not enforced: set "
-                "tls_mode = enforcing, bind 127.0.0.1, or set insecure = true knowing that the "
-                "port is open to everybody",
+                "tls_mode = enforcing (users and rights are on then), bind 127.0.0.1, or set "
+                "insecure = true knowing that the port is open to everybody",
             )

@@ -83,8 +83,8 @@ class ControllerConfig:
         default=(),
     )
     insecure: bool = setting(
-        "Allow `listen` beyond loopback unless TLS is enforced there, and `raft_listen` without "
-        "raft_tls_*: everybody who reaches them can read what is said.",
+        "Allow `listen` beyond loopback without TLS and with rights off, and `raft_listen` without "
+        "raft_tls_*: everybody who reaches them can read what is said, and may do everything.",
         default=False,
     )
     connections_max: int = setting(
@@ -203,8 +203,8 @@ class ControllerConfig:
         require(
             self.insecure or self.tls_mode == "enforcing" or self.listen.is_loopback,
             f"listen {self.listen} is not a loopback address and TLS is not enforced there: set "
-            "tls_mode = enforcing, bind 127.0.0.1, or set insecure = true knowing that the port "
-            "is open to everybody",
+            "tls_mode = enforcing (users and rights are on then), bind 127.0.0.1, or set "
+            "insecure = true knowing that the port is open to everybody",
         )
         raft = self.raft_address()
         require(
@@ -213,6 +213,11 @@ class ControllerConfig:
             "raft_tls_key and raft_tls_ca, bind 127.0.0.1, or set insecure = true knowing that "
             "what controllers say to each other travels in clear",
         )
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether rights are enforced here whatever the cluster says: others reach `listen`."""
+        return not (self.insecure or self.listen.is_loopback)
 
     @property
     def has_raft_tls(self) -> bool:

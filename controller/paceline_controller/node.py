@@ -117,8 +117,12 @@ class ControllerNode:
         self._attach_metrics(clock)
 
     def _make_access(self, clock: Clock) -> Access:
-        tokens = Tokens(self.secrets, self._provider)
-        return Access(clock, tokens=tokens, is_current=self._is_current)
+        return Access(
+            clock,
+            tokens=Tokens(self.secrets, self._provider),
+            is_current=self._is_current,
+            is_closed=self._config.is_closed,
+        )
 
     def _attach_metrics(self, clock: Clock) -> None:
         """What is read at each scrape."""

@@ -82,6 +82,8 @@ class ServiceSettings:
     """Connections of clients, over all addresses (ADR 18)."""
     max_pop_polling_size: int = 100_000
     """Receivers that may wait in all."""
+    is_closed: bool = False
+    """Rights are enforced, also while the cluster has them off."""
 
 
 def service_settings(config: BrokerConfig, *, slow_read_bytes: int | None) -> ServiceSettings:
@@ -109,4 +111,5 @@ def service_settings(config: BrokerConfig, *, slow_read_bytes: int | None) -> Se
         auto_create_topic_enable=config.auto_create_topic_enable,
         default_topic_queue_nums=config.default_topic_queue_nums,
         auto_create_subscription_group=config.auto_create_subscription_group,
+        is_closed=config.is_closed,
     )

@@ -14,6 +14,8 @@ from paceline.wire.controller_calls import security as calls
 
 Row = dict[str, Any]
 
+FIRST_USER = "admin"
+"""The super user of a cluster in which nobody could give rights."""
 _ACCESS_KEY_BYTES, _SECRET_KEY_BYTES = 10, 32
 _EDITS_MAX = 10
 """Of a policy that others change at the same time."""
@@ -223,6 +225,27 @@ class SecurityMode:
 
     def __init__(self, requests: AdminRequests) -> None:
         self._requests = requests
+        self._users = Users(requests)
+
+    async def enable(
+        self, *, is_trial: bool = False, with_new_key: bool = False, purpose: str = ""
+    ) -> Credentials | None:
+        """Have rights enforced, or tried, and let somebody in: where no super user has an access
+        key, `admin` is given one, made first if it is not there. That key; None: there is one.
+
+        `with_new_key`: one more in any case. `purpose`: the name of the key. CommandRefusedError.
+        """
+        users = {row["user"]: row for row in await self._users.all()}
+        held = [row for row in users.values() if row["type"] == "Super" and row["keys"]]
+        made = None
+        if with_new_key or not any(row["is_enabled"] for row in held):
+            if FIRST_USER not in users:
+                await self._users.create(FIRST_USER, is_super=True)
+            else:
+                await self._users.alter(FIRST_USER, is_super=True, is_enabled=True)
+            made = await self._users.add_key(FIRST_USER, name=purpose)
+        await self.set("dry-run" if is_trial else "on")
+        return made
 
     async def get(self) -> Row:
         """`mode` ("off", "dry-run" or "on"), `version`, `users`, `super_users`."""

@@ -168,6 +168,7 @@ class BlockingPolicies(Part[Policies]):
 class BlockingSecurityMode(Part[SecurityMode]):
     """`BlockingAdminClient.security`."""
 
+    enable = waits(SecurityMode.enable)
     get = waits(SecurityMode.get)
     set = waits(SecurityMode.set)
     login = waits(SecurityMode.login)

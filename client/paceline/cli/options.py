@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from paceline.cli.profiles import Profile
     from paceline.net.cluster import Cluster
     from paceline.net.connect import ClientTls, Shown
+    from paceline.security.node_proof import NodeProofs
     from paceline.wire.cluster import TopicView
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:7700"
@@ -71,6 +72,8 @@ class Connect:
     tls: "ClientTls | None" = None
     namespace: str | None = None
     """None: the default one of the user."""
+    secret_file: str = ""
+    """Of the cluster's secret, in place of credentials; empty: none."""
 
 
 def as_command(found: object) -> click.Command:
@@ -206,9 +209,10 @@ async def open_cluster(connect: Connect) -> "AsyncIterator[Cluster]":
     from paceline.net.cluster import Cluster
     from paceline.net.connect import ConnectSettings
 
-    cluster = Cluster(
-        ConnectSettings(connect.bootstrap, connect.credentials, connect.tls, connect.namespace)
-    )
+    is_owner = bool(connect.secret_file)
+    credentials = None if is_owner else connect.credentials
+    settings = ConnectSettings(connect.bootstrap, credentials, connect.tls, connect.namespace)
+    cluster = Cluster(settings, proofs=_proofs(connect.secret_file) if is_owner else None)
     try:
         cluster.start()
         try:
@@ -218,6 +222,14 @@ async def open_cluster(connect: Connect) -> "AsyncIterator[Cluster]":
         yield cluster
     finally:
         await cluster.close()
+
+
+def _proofs(secret_file: str) -> "NodeProofs":
+    """ConfigError where the file is not what it should be."""
+    from paceline.platform.secret import ClusterSecrets
+    from paceline.security.node_proof import proofs_of_operator
+
+    return proofs_of_operator(ClusterSecrets.read(secret_file), name="operator")
 
 
 def _nobody_answers(connect: Connect, last_error: PacelineError | None) -> PacelineError:

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from paceline.errors import ConfigError, DeadlineError, PeerError, TopicNotFoundError
 from paceline.net.connect import Bootstrap, connect_settings
-from paceline.net.http import HttpClient
+from paceline.net.http import HttpClient, Proofs
 from paceline.net.post_connection import PostConnection
 from paceline.net.stream_connection import StreamConnection, UpgradeRefusedError, connect_stream
 from paceline.net.watch import ClusterWatch
@@ -38,15 +38,20 @@ class Cluster:
         clock: Clock | None = None,
         random: Random | None = None,
         source_host: str = "",
+        proofs: Proofs | None = None,
     ) -> None:
-        """`source_host`: local address that connections start from; empty: the system chooses."""
+        """`source_host`: local address that connections start from; empty: the system chooses.
+        `proofs`: of the cluster's secret, for requests over HTTP by whoever runs the nodes."""
         self.clock: Clock = clock or SystemClock()
         self.random: Random = random or SystemRandom()
         settings = connect_settings(bootstrap)
         self._credentials = settings.credentials
         self._tls = None if settings.tls is None else settings.tls.context()
         self.http = HttpClient(
-            source_host=source_host, credentials=settings.credentials, tls=self._tls
+            source_host=source_host,
+            credentials=settings.credentials,
+            tls=self._tls,
+            proofs=proofs,
         )
         self._source_host = source_host
         self._namespace = None if settings.namespace is None else Namespace(settings.namespace)

@@ -3,10 +3,12 @@
 import asyncio
 import ssl
 from collections.abc import Mapping
-from typing import Any
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
 
 import aiohttp
 import orjson
+from yarl import URL
 
 from paceline.errors import (
     DeadlineError,
@@ -20,6 +22,23 @@ from paceline.net.connect import Shown
 BATCH_MEDIA_TYPE = "application/vnd.paceline.batch"
 
 
+class Proofs(Protocol):
+    """Shows that one holds the cluster's secret (`security.node_proof`)."""
+
+    def request(
+        self,
+        http: aiohttp.ClientSession,
+        method: str,
+        address: str,
+        path: str,
+        *,
+        url: str,
+        body: bytes = b"",
+        **options: Any,
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """The answer of the node at `address`; `path` with its query, as it is sent."""
+
+
 class HttpClient:
     """Owner of an aiohttp session; `close` ends it. Addresses are "host:port"."""
 
@@ -29,9 +48,11 @@ class HttpClient:
         source_host: str = "",
         credentials: Shown | None = None,
         tls: ssl.SSLContext | None = None,
+        proofs: Proofs | None = None,
     ) -> None:
         """`source_host`: where connections start from; empty: the system chooses."""
         self._credentials = credentials
+        self._proofs = proofs
         self._tls = tls
         self.is_encrypted = tls is not None
         self._scheme = "http" if tls is None else "https"
@@ -106,6 +127,7 @@ class HttpClient:
         if self._credentials is not None:
             shown = self._credentials.authorization(address, is_encrypted=self.is_encrypted)
             headers = {**headers, "Authorization": shown}
+        url = URL(f"{self._scheme}://{address}{path}").extend_query(params or {})
         if self._session is None:
             # No total timeout of aiohttp's own: ours below covers the whole exchange.
             self._session = aiohttp.ClientSession(
@@ -115,15 +137,7 @@ class HttpClient:
         try:
             async with (
                 asyncio.timeout(timeout_ms / 1000),
-                self._session.request(
-                    method,
-                    f"{self._scheme}://{address}{path}",
-                    params=params,
-                    data=body,
-                    headers=headers,
-                    allow_redirects=False,  # no node sends any, and a key goes nowhere else
-                    ssl=True if self._tls is None else self._tls,
-                ) as response,
+                self._asking(self._session, method, address, url, body, headers) as response,
             ):
                 content = await response.read()
                 if response.status >= 400:
@@ -145,6 +159,27 @@ class HttpClient:
             if method == "GET":
                 raise PeerError(message) from error
             raise OutcomeUnknownError(message) from error
+
+    def _asking(
+        self,
+        session: aiohttp.ClientSession,
+        method: str,
+        address: str,
+        url: URL,
+        body: bytes | None,
+        headers: Mapping[str, str],
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        options: dict[str, Any] = {
+            "headers": headers,
+            "allow_redirects": False,  # no node sends any, and a key goes nowhere else
+            "ssl": True if self._tls is None else self._tls,
+        }
+        if self._proofs is None:
+            return session.request(method, url, data=body, **options)
+        path = url.raw_path_qs
+        return self._proofs.request(
+            session, method, address, path, url=str(url), body=body or b"", **options
+        )
 
 
 def _parsed(content: bytes) -> Any:

@@ -92,12 +92,16 @@ class Access:
         topic_name: Callable[[int], str] = str,
         tokens: Tokens | None = None,
         is_current: Callable[[], bool] = lambda: True,
+        is_closed: bool = False,
     ) -> None:
         """`topic_name`: of a topic id that a request names; it raises TopicNotFoundError.
-        `is_current`: whether this node knows users and rights; before, nobody may do anything."""
+        `is_current`: whether this node knows users and rights; before, nobody may do anything.
+        `is_closed`: rights are enforced here whatever the cluster says, and before it has said it.
+        """
         self._clock = clock
         self._tokens = tokens or Tokens()
         self._is_current = is_current
+        self.is_closed = is_closed
         self._topic_name = topic_name
         self._security = Security()
         self._rules = Rules(self._security)
@@ -122,13 +126,18 @@ class Access:
         return self._security.version
 
     @property
+    def mode(self) -> Mode:
+        """What counts at this node."""
+        return Mode.ON if self.is_closed else self._security.mode
+
+    @property
     def is_on(self) -> bool:
         """Rights are looked at: enforced, or tried (`is_enforced` false)."""
-        return self._security.mode is not Mode.OFF
+        return self.mode is not Mode.OFF
 
     @property
     def is_enforced(self) -> bool:
-        return self._security.mode is Mode.ON
+        return self.mode is Mode.ON
 
     def apply(self, security: Security) -> bool:
         """Take a newer state, or that of another cluster which has taken this node over (R18);
@@ -264,7 +273,7 @@ class Access:
                     "action": what,
                     "about": about,
                     "outcome": outcome,
-                    "mode": str(self._security.mode),
+                    "mode": str(self.mode),
                 },
             )
 

@@ -23,6 +23,7 @@ from yarl import URL
 
 from paceline.errors import UnauthenticatedError
 from paceline.platform.ports import Clock, Random
+from paceline.platform.runtime import SystemClock, SystemRandom
 from paceline.platform.secret import ClusterSecrets
 from paceline.platform.telemetry import strangers
 from paceline.wire.proof import (
@@ -197,6 +198,13 @@ class NodeProofs:
     def _refuse(self, node_id: str, why: str) -> None:
         strangers.warning("node_proof_refused", extra={"of": node_id, "why": why})
         raise UnauthenticatedError(f"{why}; it is not carried out")
+
+
+def proofs_of_operator(secrets: ClusterSecrets, *, name: str) -> NodeProofs:
+    """Of whoever runs the nodes, and is none."""
+    return NodeProofs(
+        secrets, node_id=name, addresses=lambda: (), clock=SystemClock(), random=SystemRandom()
+    )
 
 
 class _Challenge:

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from paceline.errors import BadRequestError, UserNotFoundError
+from paceline.errors import BadRequestError, ForbiddenError, UserNotFoundError
 from paceline.security.decide import Rules
 from paceline.security.passwords import Passwords
 from paceline.security.sealed_keys import is_current, open_key, seal_key
@@ -14,6 +14,7 @@ from paceline.wire.rights import Resource
 from paceline.wire.users import (
     ANONYMOUS,
     AccessKey,
+    Mode,
     Policy,
     Security,
     UserType,
@@ -71,13 +72,18 @@ class SecurityCalls:
         security = self._security
         types = [user.type for user in security.users.values()]
         return {
-            "mode": security.mode,
+            "mode": self._context.node.access.mode,
             "version": security.version,
             "users": len(types),
             "super_users": types.count(UserType.SUPER),
         }
 
     async def _set_mode(self, call: calls.SetSecurityMode, once: Once | None) -> dict[str, Any]:
+        if self._context.node.access.is_closed and call.mode is not Mode.ON:
+            raise ForbiddenError(
+                "machines elsewhere reach this controller, so rights stay on; to have them off,"
+                " set insecure = true on all nodes and restart them"
+            )
         return await self._write(SetSecurityMode(mode=call.mode), once)
 
     # -- users ------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def whoami(asker: Asker) -> dict[str, Any]:
         "access_key": principal.access_key or None,
         "type": None if user is None else user.type,
         "namespace": principal.namespace,
-        "mode": security.mode,
+        "mode": asker.access.mode,
         "policy": msgspec.to_builtins(security.policies.get(principal.user, Policy())),
     }
 

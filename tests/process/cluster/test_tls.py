@@ -2,14 +2,21 @@
 
 import asyncio
 import signal
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.process.harness import RunningCluster, eventually, running_cluster
+from tests.support.process.harness import (
+    RunningCluster,
+    eventually,
+    paceline_command,
+    running_cluster,
+)
 
 from paceline.admin.client import AdminClient
 from paceline.consumer.pull import PullConsumer
-from paceline.errors import PeerError
+from paceline.errors import ForbiddenError, PeerError, UnauthenticatedError
 from paceline.message import Message
 from paceline.net.connect import ClientTls, ConnectSettings
 from paceline.platform.runtime import SystemClock, spawn
@@ -73,6 +80,49 @@ async def test_whoever_trusts_another_authority_or_none_is_told(tmp_path: Path) 
         with pytest.raises(PeerError, match="takes TLS only"):
             async with Producer(cluster.bootstrap):
                 pass
+
+
+async def test_a_cluster_that_others_reach_is_closed_from_the_start(tmp_path: Path) -> None:
+    beyond = ("--host", "0.0.0.0", "--advertise", "127.0.0.1")
+    with running_cluster(tmp_path, "--tls", *beyond) as cluster:
+        key = cluster.first_key
+        assert key is not None
+        nobody = by_tls(cluster)
+        with pytest.raises(UnauthenticatedError):
+            async with AdminClient(nobody) as admin:
+                await admin.topics.create("orders", queues=1)
+        connect = replace(nobody, credentials=key)
+        async with AdminClient(connect) as admin:
+            await admin.topics.create("orders", queues=1)
+            with pytest.raises(ForbiddenError, match="rights stay on"):
+                await admin.security.set("off")
+        async with Producer(connect) as producer:
+            await producer.send(Message("orders", b"one"))
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert key.access_key.encode() in written
+    assert key.secret_key.encode() not in written, "its digest is kept, and nothing is logged"
+
+    with running_cluster(tmp_path, "--tls", *beyond) as cluster:
+        assert cluster.first_key is None, "it is shown once"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--host", "0.0.0.0", "--advertise", "localhost"), ("--tls", "--insecure")),
+        (("--host", "0.0.0.0", "--tls"), ("--advertise",)),
+        (("--host", "198.51.100.1", "--insecure"), ("an address of this machine",)),
+    ],
+)
+def test_an_address_that_others_reach_is_not_opened_by_mistake(
+    tmp_path: Path, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    command = paceline_command("up", "--data-dir", str(tmp_path / "data"), *arguments)
+
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+
+    assert ended.returncode == 2
+    assert all(word in ended.stderr for word in words), ended.stderr
 
 
 async def grows(sent: list[bytes]) -> None:

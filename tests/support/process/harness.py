@@ -23,6 +23,7 @@ import aiohttp
 import orjson
 from tests.support.process.secrets import command_lines, told_secrets
 
+from paceline.net.connect import Credentials
 from paceline.platform.runtime import SystemClock, pause
 
 READY_TIMEOUT_S = 40
@@ -43,6 +44,8 @@ class RunningCluster:
     bootstrap: list[str]
     started: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Nodes that the test itself started (machines.py), by name: they are the ones that count."""
+    first_key: Credentials | None = None
+    """Shown by the launcher: other machines reach this cluster, and it is its first start."""
     forgotten: set[str] = field(default_factory=set)
     """Names of nodes that were taken out of the cluster for good."""
 
@@ -120,8 +123,8 @@ def running_cluster(
     fixed = ["up", "--json", "--port", "0", "--data-dir", str(data_dir), restart_flag]
     with _launched([*fixed, *arguments]) as launcher:
         try:
-            bootstrap = _wait_ready(launcher)
-            cluster = RunningCluster(data_dir=data_dir, bootstrap=bootstrap)
+            bootstrap, first_key = _wait_ready(launcher)
+            cluster = RunningCluster(data_dir=data_dir, bootstrap=bootstrap, first_key=first_key)
             yield cluster
             pids = [launcher.process.pid, *(node["pid"] for node in cluster.nodes())]
             told = command_lines(pids)
@@ -197,7 +200,8 @@ def _launched(arguments: list[str]) -> Iterator[_Launcher]:
             launcher.join()
 
 
-def _wait_ready(launcher: _Launcher) -> list[str]:
+def _wait_ready(launcher: _Launcher) -> tuple[list[str], Credentials | None]:
+    first_key: Credentials | None = None
     clock = SystemClock()
     deadline = clock.monotonic_ms() + READY_TIMEOUT_S * 1000
     while (left_ms := deadline - clock.monotonic_ms()) > 0:
@@ -208,9 +212,12 @@ def _wait_ready(launcher: _Launcher) -> list[str]:
         if line is None:
             break
         state = orjson.loads(line)
+        if state["event"] == "first_key":
+            access_key, secret_key = state["access_key"], state["secret_key"]
+            first_key = Credentials(access_key=access_key, secret_key=secret_key)
         if state["event"] == "ready":
             bootstrap: list[str] = state["bootstrap"]
-            return bootstrap
+            return bootstrap, first_key
     raise AssertionError("the cluster did not become ready: " + launcher.stderr())
 
 

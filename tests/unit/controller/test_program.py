@@ -80,6 +80,17 @@ def test_a_raft_listener_with_tls_is_protected_and_http_is_not() -> None:
         configured(listen="0.0.0.0:7701", **tls)
 
 
+def test_a_listener_that_others_reach_is_closed_unless_it_is_said_to_be_open() -> None:
+    files = {"tls_cert": "c1.pem", "tls_key": "c1.key", "tls_ca": "ca.pem"}
+    tls = {"tls_mode": "enforcing", **files}
+
+    assert not configured().is_closed
+    assert configured(listen="0.0.0.0:7701", **tls).is_closed
+    assert not configured(listen="0.0.0.0:7701", insecure="true").is_closed
+    with pytest.raises(ConfigError, match=r"users and rights are on then.* insecure = true"):
+        configured(listen="0.0.0.0:7701")
+
+
 def test_a_data_folder_keeps_its_identity(tmp_path: Path) -> None:
     disk, folder = RealDisk(), str(tmp_path)
     first = claim(disk, folder, controller_id="c1", cluster_name="paceline")

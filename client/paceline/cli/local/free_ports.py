@@ -30,17 +30,25 @@ def free_ports(count: int, *, host: str) -> list[int]:
             if len(found) == count:
                 return found
             port = first + int(random.uniform(0, end - first))
-            one = stack.enter_context(socket.socket())
+            one = stack.enter_context(socket.socket(address_family(host)))
             try:
                 one.bind((host, port))
             except OSError as error:
                 if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-                    raise
+                    raise ConfigError(
+                        f"{host} cannot be listened at: {error.strerror or error}; name an address"
+                        " of this machine"
+                    ) from error
             else:
                 found.append(port)
     raise ConfigError(
         f"no {count} free ports of {host} from {first} to {end - 1}: choose by --port"
     )
+
+
+def address_family(host: str) -> socket.AddressFamily:
+    """Of sockets that listen at a host; a name is one of IPv4."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def _range() -> tuple[int, int]:

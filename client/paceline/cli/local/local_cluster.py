@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import ipaddress
 import os
 import signal
 import socket
@@ -27,12 +28,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
-from paceline.cli.local.free_ports import free_ports
+from paceline.cli.local.free_ports import address_family, free_ports
 from paceline.errors import ConfigError
+from paceline.platform.address import Address
 from paceline.platform.node_process import be_program
 from paceline.platform.runtime import SystemClock, SystemRandom
 from paceline.platform.secret import ClusterSecrets, make_secret
-from paceline.security.node_proof import NodeProofs
+from paceline.security.node_proof import NodeProofs, proofs_of_operator
 
 HOST = "127.0.0.1"
 CONTROLLER_PORT_DEFAULT = 7700
@@ -67,6 +69,22 @@ class ClusterPlan:
     segment_size_bytes: int = SEGMENT_SIZE_BYTES
     has_tls: bool = False
     """Every connection by TLS, with certificates of an authority in the data folder."""
+    host: str = HOST
+    """Where nodes listen for clients. Controllers among themselves and replicas use HOST."""
+    advertise: str = ""
+    """The name or address by which others reach it; empty: `host`, which then must be one."""
+    is_insecure: bool = False
+    """Others may reach it without TLS or rights."""
+
+    @property
+    def dialled(self) -> str:
+        """The host in addresses that clients are told."""
+        return self.advertise or self.host
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nodes enforce rights from the start, as other machines reach them."""
+        return not (self.is_insecure or Address(self.host, 0).is_loopback)
 
     @property
     def tls_folder(self) -> Path:
@@ -84,6 +102,17 @@ class ClusterPlan:
             raise ConfigError(
                 f"--groups {self.groups} of --brokers {self.brokers_per_group} are"
                 f" {self.groups * self.brokers_per_group} processes: a machine takes {BROKERS_MAX}"
+            )
+        if self.is_closed and not self.has_tls:
+            raise ConfigError(
+                f"--host {self.host}: other machines would reach this cluster; give --tls, and"
+                " users and rights are on from the start, or --insecure knowing that it is open to"
+                " everybody who reaches it"
+            )
+        if not self.advertise and _is_wildcard(self.host):
+            raise ConfigError(
+                f"--host {self.host} is no address that a client can dial: name one of this machine"
+                " with --advertise"
             )
         if self.durability not in ("fsync", "memory"):
             raise ConfigError(f"--durability {self.durability!r}: choose fsync or memory")
@@ -171,15 +200,8 @@ class LocalCluster:
             (self.plan.data_dir / "logs").mkdir(exist_ok=True)
             self._lock_folder()
             secret_path = self.plan.data_dir / "cluster-secret"
-            random = SystemRandom()
-            secrets = make_secret(str(secret_path), random)
-            proofs = NodeProofs(
-                secrets,
-                node_id="launcher",
-                addresses=lambda: (),
-                clock=SystemClock(),
-                random=random,
-            )
+            secrets = make_secret(str(secret_path), SystemRandom())
+            proofs = proofs_of_operator(secrets, name="launcher")
             tls = _prepare_tls(self.plan) if self.plan.has_tls else None
             self.owner = Owner(proofs, secrets, tls)
             self.nodes = _lay_out(self.plan, secret_path, ports or _ports(self.plan))
@@ -293,27 +315,38 @@ def _writing(folder: Path) -> Iterator[None]:
         ) from error
 
 
+def _is_wildcard(host: str) -> bool:
+    """Whether it means every address of this machine."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
 def _ports(plan: ClusterPlan) -> list[int]:
     """For all nodes: consecutive from plan.port, each checked free; or free ones when it is 0."""
     count = 2 * plan.controllers + 2 * plan.groups * plan.brokers_per_group
     if plan.port != 0:
         ports = list(range(plan.port, plan.port + count))
         for port in ports:
-            _check_free(port)
+            _check_free(port, host=plan.host)
         return ports
-    return free_ports(count, host=HOST)
+    return free_ports(count, host=plan.host)
 
 
-def _check_free(port: int) -> None:
-    with socket.socket() as probe:
+def _check_free(port: int, *, host: str) -> None:
+    with socket.socket(address_family(host)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, port))
+            probe.bind((host, port))
         except OSError as error:
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-                raise
+                raise ConfigError(
+                    f"--host {host} cannot be listened at: {error.strerror or error}; name an"
+                    " address of this machine"
+                ) from error
             raise ConfigError(
-                f"port {port} of {HOST} is in use by another program: "
+                f"port {port} of {host} is in use by another program: "
                 "stop it, or choose other ports with --port"
             ) from error
 
@@ -335,7 +368,8 @@ def _tls_settings(plan: ClusterPlan, name: str, role: str, uri: str) -> dict[str
     from paceline.security.authority import Authority
 
     authority = Authority(plan.tls_folder)
-    names = (HOST, "localhost", f"URI:paceline:{role}/{uri}")
+    hosts = dict.fromkeys((HOST, "localhost", plan.host, plan.dialled))
+    names = (*(host for host in hosts if not _is_wildcard(host)), f"URI:paceline:{role}/{uri}")
     authority.issue(name, names, now_unix_ms=SystemClock().unix_ms())
     certificate, key = authority.paths(name)
     files = {
@@ -351,7 +385,8 @@ def _tls_settings(plan: ClusterPlan, name: str, role: str, uri: str) -> dict[str
 
 def _lay_out(plan: ClusterPlan, secret: Path, chosen: Sequence[int]) -> list[Node]:
     ports = iter(chosen)
-    clients = [f"{HOST}:{next(ports)}" for _ in range(plan.controllers)]
+    clients = [Address(plan.dialled, next(ports)) for _ in range(plan.controllers)]
+    controllers = [str(client) for client in clients]
     rafts = [f"{HOST}:{next(ports)}" for _ in range(plan.controllers)]
     names = [f"c{index + 1}" for index in range(plan.controllers)]
     peers = [f"{name}={address}" for name, address in zip(names, rafts, strict=True)]
@@ -362,29 +397,32 @@ def _lay_out(plan: ClusterPlan, secret: Path, chosen: Sequence[int]) -> list[Nod
             "controller_id": name,
             "data_dir": str((plan.data_dir / name).resolve()),
             "secret_file": str(secret.resolve()),
-            "listen": client,
+            "listen": str(client._replace(host=plan.host)),
+            "insecure": plan.is_insecure,
             "peers": peers,
-            "controllers": clients,
+            "controllers": controllers,
             "total_replicas": plan.brokers_per_group,
             "min_in_sync_replicas": minimum,
             "durability": plan.durability,
             **_tls_settings(plan, name, "controller", name),
         }
-        nodes.append(_write_node(plan, name, "controller", client, settings))
+        nodes.append(_write_node(plan, name, "controller", str(client), settings))
     for group in range(1, plan.groups + 1):
         for index in range(1, plan.brokers_per_group + 1):
-            name, client = f"g{group}-b{index}", f"{HOST}:{next(ports)}"
+            name, client = f"g{group}-b{index}", Address(plan.dialled, next(ports))
             settings = {
                 "group": f"g{group}",
                 "data_dir": str((plan.data_dir / name).resolve()),
                 "secret_file": str(secret.resolve()),
-                "listen": client,
+                "listen": str(client._replace(host=plan.host)),
+                "advertised": str(client),
+                "insecure": plan.is_insecure,
                 "replication_listen": f"{HOST}:{next(ports)}",
-                "controllers": clients,
+                "controllers": controllers,
                 "segment_size_bytes": plan.segment_size_bytes,
                 **_tls_settings(plan, name, "broker", f"g{group}"),
             }
-            nodes.append(_write_node(plan, name, "broker", client, settings))
+            nodes.append(_write_node(plan, name, "broker", str(client), settings))
     return nodes
 
 

@@ -21,6 +21,7 @@ from paceline.cli.local.local_cluster import (
     BROKERS_MAX,
     CONTROLLER_PORT_DEFAULT,
     CONTROLLERS_MAX,
+    HOST,
     SEGMENT_SIZE_BYTES,
     SEGMENT_SIZE_BYTES_MAX,
     SEGMENT_SIZE_BYTES_MIN,
@@ -28,7 +29,7 @@ from paceline.cli.local.local_cluster import (
     LocalCluster,
     Node,
 )
-from paceline.errors import BadRequestError, DeadlineError
+from paceline.errors import BadRequestError, DeadlineError, PacelineError
 from paceline.platform.runtime import SystemClock, cancel_and_wait, pause, spawn
 from paceline.wire.cluster import ClusterView
 
@@ -77,6 +78,14 @@ RESTART_AFTER_MS = 2_000
     help="Bytes of one file of a log.",
 )
 @click.option("--tls", is_flag=True, help="TLS everywhere, with an authority in the data folder.")
+@click.option(
+    "--host",
+    default=HOST,
+    show_default=True,
+    help="Where nodes listen for clients. Beyond this machine: --tls or --insecure.",
+)
+@click.option("--advertise", default="", help="The name by which clients reach it, if not --host.")
+@click.option("--insecure", is_flag=True, help="Let everybody who reaches --host do everything.")
 @click.option("--restart/--no-restart", default=True, help="Start a node that died again.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines instead of the live view.")
 def command(
@@ -88,6 +97,9 @@ def command(
     durability: str,
     segment_size_bytes: int,
     tls: bool,
+    host: str,
+    advertise: str,
+    insecure: bool,
     restart: bool,
     as_json: bool,
 ) -> None:
@@ -101,6 +113,9 @@ def command(
         durability=durability,
         segment_size_bytes=segment_size_bytes,
         has_tls=tls,
+        host=host,
+        advertise=advertise,
+        is_insecure=insecure,
     )
     cluster = LocalCluster(plan)
     cluster.prepare()
@@ -158,6 +173,8 @@ class _Watcher:
                 self._note_deaths(clock, restart_at)
                 if self.ready_ms is None and self._is_ready():
                     self.ready_ms = clock.monotonic_ms() - self.began_ms
+                    if self.cluster.plan.is_closed:
+                        await self._let_somebody_in(console, stop)
                 if live is not None:
                     live.update(self._picture(), refresh=True)
                 else:
@@ -169,6 +186,37 @@ class _Watcher:
                     await pause(30)
                 else:
                     await pause(STATUS_INTERVAL_MS)
+
+    async def _let_somebody_in(self, console: Console, stop: asyncio.Event) -> None:
+        """Show the one key of a cluster that other machines reach, at its first start."""
+        from paceline.admin.client import AdminClient
+        from paceline.admin.users import FIRST_USER
+        from paceline.net.cluster import Cluster
+
+        assert self.cluster.owner is not None
+        cluster = Cluster(self.cluster.bootstrap(), proofs=self.cluster.owner.proofs)
+        try:
+            async with AdminClient(cluster) as admin:
+                made = await admin.security.enable(purpose="made by paceline up")
+        except PacelineError as error:
+            self.why_not_ready = f"the first user could not be made: {error.message}"
+            stop.set()
+            return
+        finally:
+            await cluster.close()
+        if made is None:
+            return
+        shown = {"access_key": made.access_key, "secret_key": made.secret_key}
+        if self.as_json:
+            click.echo(orjson.dumps({"event": "first_key", "user": FIRST_USER, **shown}).decode())
+            return
+        # Above the live view, which a plain print would tear.
+        for name, value in shown.items():
+            console.print(f"{name.replace('_', ' ')}  {value}", highlight=False, soft_wrap=True)
+        console.print(
+            f"It is the key of {FIRST_USER}, a super user, and is shown this once; keep it with"
+            " `paceline login`."
+        )
 
     def _can_become_ready(self) -> bool:
         """Nodes that ended may start again, or a majority and a broker of each group are left."""

@@ -1,5 +1,6 @@
 """`paceline security`, `paceline login`, `paceline logout`, `paceline whoami`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,7 @@ from paceline.cli.security.user import show_key
 from paceline.errors import BadRequestError
 
 if TYPE_CHECKING:
-    from paceline.admin.client import AdminClient
     from paceline.net.connect import Credentials
-
-FIRST_USER = "admin"
 
 
 @click.group("security")
@@ -40,24 +38,36 @@ def status(connect: Connect, as_json: bool) -> None:
 @command.command("enable")
 @click.option("--dry-run", is_flag=True, help="Refuse nothing: log and count what would be.")
 @click.option("--save/--no-save", default=True, help="Keep a new key in the profile.")
+@click.option("--new-key", is_flag=True, help="Give `admin` one more key, if its own is lost.")
+@click.option(
+    "--cluster-secret",
+    "secret_file",
+    metavar="FILE",
+    help="The secret file of the nodes. Whoever can read it needs no key.",
+)
 @cluster_options
-def enable(dry_run: bool, save: bool, connect: Connect, as_json: bool) -> None:
+def enable(
+    dry_run: bool,
+    save: bool,
+    new_key: bool,
+    secret_file: str | None,
+    connect: Connect,
+    as_json: bool,
+) -> None:
     """Have users and rights enforced in this running cluster.
 
-    Where there is no super user yet, `admin` is made and its key shown once; it goes into your
-    profile as well, so the next command finds it.
+    Where no super user has a key yet, `admin` is given one, and it is shown once; it goes into your
+    profile as well, so the next command finds it. A cluster that other machines reach lets nobody
+    in until then: name the nodes' secret file.
     """
+    from paceline.admin.users import FIRST_USER
 
-    async def work(admin: "AdminClient") -> "Credentials | None":
-        state = await admin.security.get()
-        made = None
-        if not state["super_users"]:
-            await admin.users.create(FIRST_USER, is_super=True)
-            made = await admin.users.add_key(FIRST_USER, name="made by paceline security enable")
-        await admin.security.set("dry-run" if dry_run else "on")
-        return made
-
-    made = ask(connect, work)
+    made = ask(
+        connect if secret_file is None else replace(connect, secret_file=secret_file),
+        lambda admin: admin.security.enable(
+            is_trial=dry_run, with_new_key=new_key, purpose="made by paceline security enable"
+        ),
+    )
     if made is not None:
         if save:
             _save(connect, made)
@@ -116,8 +126,6 @@ def login(
     The secret key or password is asked for, or read from standard input; never give it as an
     argument, where others could see it. PACELINE_PROFILE names the profile.
     """
-    from dataclasses import replace
-
     from paceline.net.connect import Credentials
 
     if user is not None:

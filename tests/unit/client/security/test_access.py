@@ -375,3 +375,16 @@ def test_to_move_a_group_back_needs_update() -> None:
 )
 def test_what_is_no_proof_proves_nothing(text: str) -> None:
     assert not PROOFS.is_node("GET", "/", {"Paceline-Node": text})
+
+
+@pytest.mark.parametrize("mode", [None, Mode.OFF, Mode.DRY_RUN, Mode.ON])
+def test_a_node_that_others_reach_enforces_rights_whatever_the_cluster_says(
+    mode: Mode | None,
+) -> None:
+    access = Access(ManualClock(), is_closed=True)
+    if mode is not None:
+        access.apply(a_security(mode=mode))
+
+    assert (access.is_on, access.is_enforced, access.mode) == (True, True, Mode.ON)
+    with pytest.raises(UnauthenticatedError):
+        Asker(access, access.authenticate(None, source=HERE)).check_topic("orders", PUB)

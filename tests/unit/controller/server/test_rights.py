@@ -409,3 +409,17 @@ async def test_a_key_that_a_starting_controller_does_not_know_yet_is_not_called_
         answer = await cluster.ask("GET", "/v1/topics", headers=newer)
 
     assert (answer[0], answer[1]["code"]) == (503, "NOT_YET_AVAILABLE")
+
+
+@pytest.mark.parametrize("mode", ["off", "dry-run"])
+async def test_rights_stay_on_where_other_machines_reach_a_controller(mode: str) -> None:
+    async with secured() as cluster:
+        for node in cluster.nodes.values():
+            node.access.is_closed = True
+        root = bearer("root")
+        opened = await cluster.ask("PUT", "/v1/security", {"mode": mode}, headers=root)
+        kept = await cluster.ask("PUT", "/v1/security", {"mode": "on"}, headers=root)
+
+    assert (opened[0], opened[1]["code"]) == (403, "FORBIDDEN")
+    assert "insecure = true" in opened[1]["detail"]
+    assert kept[0] == 200

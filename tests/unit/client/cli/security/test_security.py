@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.support.controller.harness import SECRET
 from tests.support.controller.sessions import a_cluster
 from tests.unit.client.cli.conftest import Outcome, beside, run_command
 
@@ -66,6 +67,32 @@ def test_rights_are_switched_on_and_the_key_of_the_first_user_is_kept(person: Pe
     half = person("whoami", PACELINE_ACCESS_KEY=access_key)
     assert (half.exit_code, "PACELINE_SECRET_KEY is missing" in half.stderr) == (2, True)
     assert person("security", "disable").stdout == "rights are off\n"
+
+
+def test_whoever_holds_the_clusters_secret_lets_the_first_user_in(tmp_path: Path) -> None:
+    @asynccontextmanager
+    async def serve() -> AsyncIterator[Person]:
+        async with a_cluster(3) as (cluster, _):
+            for node in cluster.nodes.values():
+                node.access.is_closed = True
+            yield Person(str(cluster.addresses[0]), tmp_path / "config")
+
+    files = {"right": SECRET, "wrong": b"another secret, long enough"}
+    for name, secret in files.items():
+        (tmp_path / name).write_bytes(secret)
+        (tmp_path / name).chmod(0o600)
+    given = {name: ("--cluster-secret", str(tmp_path / name)) for name in files}
+    with beside(serve()) as person:
+        assert "this cluster has users and rights" in person("security", "enable").stderr
+        assert person("security", "enable", *given["wrong"]).exit_code == 1
+        first = person("security", "enable", *given["right"])
+        assert (first.exit_code, first.stdout[:10]) == (0, "access key"), first.stderr
+        assert person("whoami").stdout == "admin, a super user; rights are on\n"
+        assert person("security", "enable", *given["right"]).stdout == "rights are on\n"
+        again = person("security", "enable", "--new-key", *given["right"])
+        assert again.stdout.startswith("access key")
+        assert len(person.json("user", "list")["keys"]) == 2
+        assert "rights stay on" in person("security", "disable").stderr
 
 
 def test_users_keys_and_policies(person: Person) -> None:
