@@ -321,7 +321,8 @@ class OverloadedError(PacelineError):
 
 
 class QuotaExceededError(OverloadedError):
-    """The user has taken more of this node than its quota allows; nothing was stored."""
+    """A user has taken more than its quota allows, or has made as many topics and groups, or has as
+    many connections to this node; nothing was stored. Details: `retry_after_ms`."""
 
     code = "QUOTA_EXCEEDED"
 

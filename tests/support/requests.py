@@ -20,6 +20,7 @@ _NAMED: dict[str, Any] = {
     "expression": "*",
     "type": "TAG",
     "user": "ana",
+    "subject": "User:ana",
     "access_key": "key-of-somebody",
     "secret_key": "sk_0123456789abcdef",
     "password": "correct horse battery",

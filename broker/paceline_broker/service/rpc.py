@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from paceline.errors import BY_CODE, BadRequestError, OutOfMemoryError, PacelineError
-from paceline.security.access import Asker
+from paceline.security.access import ASKING, Asker
 from paceline.wire.calls.request import CALLED, Request, read_request, to_json
 from paceline_broker.ports import Role
 
@@ -87,6 +87,7 @@ class Calls:
         type_, handler = self._handlers[name]
         request = read_request(type_, document)
         asker.check_request(request)
+        ASKING.set(asker.bounded_user)
         version = asker.access.version
         try:
             if name in self._of_callers:

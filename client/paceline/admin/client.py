@@ -15,7 +15,7 @@ from paceline.admin.messages import Messages
 from paceline.admin.pins import Pins
 from paceline.admin.requests import AdminRequests
 from paceline.admin.topics import Topics
-from paceline.admin.users import Policies, SecurityMode, Users
+from paceline.admin.users import Policies, Quotas, SecurityMode, Users
 from paceline.net.cluster import Cluster
 from paceline.net.connect import Bootstrap
 from paceline.queues import broker_addresses
@@ -60,6 +60,7 @@ class AdminClient:
         self.controllers = Controllers(requests)
         self.users = Users(requests)
         self.policies = Policies(requests)
+        self.quotas = Quotas(requests)
         self.security = SecurityMode(requests)
 
     async def __aenter__(self) -> "AdminClient":

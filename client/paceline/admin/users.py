@@ -6,11 +6,14 @@ docs/features/rights.md says what they mean.
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import structs
+
 from paceline.admin.requests import AdminRequests
 from paceline.errors import CommandRefusedError
 from paceline.net.connect import Credentials
 from paceline.wire.calls.request import Request, read_request
 from paceline.wire.controller_calls import security as calls
+from paceline.wire.quotas import Quota
 
 Row = dict[str, Any]
 
@@ -61,23 +64,6 @@ class Users:
         await self._write(
             calls.PutUser, user=user, type=type_, enabled=is_enabled, namespace=namespace
         )
-
-    async def set_quota(
-        self,
-        user: str,
-        *,
-        bytes_in_per_s: int | None = None,
-        bytes_out_per_s: int | None = None,
-        requests_per_s: int | None = None,
-    ) -> None:
-        """What the user may take of each node; what is not given is not limited.
-        UserNotFoundError."""
-        quota = {
-            "bytes_in_per_s": bytes_in_per_s,
-            "bytes_out_per_s": bytes_out_per_s,
-            "requests_per_s": requests_per_s,
-        }
-        await self._write(calls.PutUser, user=user, quota=quota)
 
     async def delete(self, user: str) -> None:
         """Delete a user with its keys and its policy. UserNotFoundError, CommandRefusedError."""
@@ -218,6 +204,29 @@ class Policies:
                 if error.details.get("reason") != "STALE_REVISION" or turn == _EDITS_MAX - 1:
                     raise
         raise AssertionError("the last turn returns or raises")
+
+
+class Quotas:
+    """`AdminClient.quotas`: what users, their clients, namespaces and topics may take."""
+
+    def __init__(self, requests: AdminRequests) -> None:
+        self._requests = requests
+
+    async def all(self) -> list[Row]:
+        """All quotas: `subject`, and `quota` with its limits."""
+        answer = await self._requests.read(calls.ListQuotas(linearizable=True))
+        rows: list[Row] = answer["quotas"]
+        return rows
+
+    async def set(self, subject: str, quota: Quota) -> None:
+        """Set the quota of `User:shop`, `User:shop/Client:till`, `Namespace:shop` or
+        `Topic:orders`; what is not given is not limited. UserNotFoundError."""
+        document = {"subject": subject, "quota": structs.asdict(quota)}
+        await self._requests.once(read_request(calls.PutQuota, document))
+
+    async def delete(self, subject: str) -> None:
+        """Take a quota away; also where there is none."""
+        await self.set(subject, Quota())
 
 
 class SecurityMode:

@@ -13,7 +13,7 @@ from paceline.admin.dead_letters import DeadLetters
 from paceline.admin.messages import Messages
 from paceline.admin.pins import Pins
 from paceline.admin.topics import Topics
-from paceline.admin.users import Policies, SecurityMode, Users
+from paceline.admin.users import Policies, Quotas, SecurityMode, Users
 from paceline.blocking.twin import Blocking, Part, waits
 from paceline.net.connect import Bootstrap
 
@@ -145,7 +145,6 @@ class BlockingUsers(Part[Users]):
     get = waits(Users.get)
     create = waits(Users.create)
     alter = waits(Users.alter)
-    set_quota = waits(Users.set_quota)
     delete = waits(Users.delete)
     add_key = waits(Users.add_key)
     remove_key = waits(Users.remove_key)
@@ -163,6 +162,14 @@ class BlockingPolicies(Part[Policies]):
     set_entry = waits(Policies.set_entry)
     remove_entry = waits(Policies.remove_entry)
     explain = waits(Policies.explain)
+
+
+class BlockingQuotas(Part[Quotas]):
+    """`BlockingAdminClient.quotas`."""
+
+    all = waits(Quotas.all)
+    set = waits(Quotas.set)
+    delete = waits(Quotas.delete)
 
 
 class BlockingSecurityMode(Part[SecurityMode]):
@@ -193,6 +200,7 @@ class BlockingAdminClient(Blocking[AdminClient]):
         self.controllers = BlockingControllers(thread, client.controllers)
         self.users = BlockingUsers(thread, client.users)
         self.policies = BlockingPolicies(thread, client.policies)
+        self.quotas = BlockingQuotas(thread, client.quotas)
         self.security = BlockingSecurityMode(thread, client.security)
 
     view = waits(AdminClient.view)

@@ -94,6 +94,10 @@ COMMANDS = {
     "acl": _Entry(
         "paceline.cli.security.acl:command", "Show, change, explain and check what users may do."
     ),
+    "quota": _Entry(
+        "paceline.cli.security.quota:command",
+        "Show, set and delete quotas of users, clients, namespaces and topics.",
+    ),
     "security": _Entry(
         "paceline.cli.security.security:command", "Switch users and rights on and off."
     ),

@@ -13,11 +13,10 @@ from aiohttp import web
 from paceline.errors import ForbiddenError, QuotaExceededError, UnauthenticatedError
 from paceline.http_api.openapi import Resource
 from paceline.platform.telemetry import Metrics
-from paceline.security.access import NODE, Access, Asker, Principal
+from paceline.security.access import ASKING, NODE, Access, Asker, Principal
 from paceline.security.certificates import CLIENT_URI, uris_of
 from paceline.security.node_proof import NodeProofs
-from paceline.security.quotas import UserQuota
-from paceline.server.http_guard import BODY_DIGEST
+from paceline.server.http_guard import BODY_DIGEST, place_of
 from paceline.wire.calls.request import Request
 from paceline.wire.proof import CHALLENGE_HEADER, DIGEST_HEADER, NODE_HEADER, SOURCE_HEADER
 from paceline.wire.rights import ANYBODY, KNOWN_USER, Needs
@@ -61,13 +60,18 @@ def rights_middleware(
         if route not in declared:
             raise ForbiddenError(f"{method} {resource.canonical} declares no rights")
         asker.check(declared[route], request.match_info.get)
+        _hold_connection(asker, request)
+        ASKING.set(asker.bounded_user)
         version, quota = access.version, asker.quota
         if quota is not None:
-            _check_quota(quota)
+            quota.check()
             quota.spend(requests=1)
         response: web.StreamResponse | None = None
         try:
             response = await handler(request)
+        except QuotaExceededError as error:
+            asker.throttled(error)
+            raise
         finally:
             if quota is not None:
                 quota.spend(
@@ -83,15 +87,16 @@ def rights_middleware(
     return check
 
 
-def _check_quota(quota: UserQuota) -> None:
-    """QuotaExceededError while the user has taken more than it may."""
-    wait_ms = quota.wait_for_request()
-    if wait_ms:
-        raise QuotaExceededError(
-            "this user has taken more of this node than its quota allows; wait, or have a super"
-            " user raise it (paceline user quota)",
-            retry_after_ms=wait_ms,
-        )
+def _hold_connection(asker: Asker, request: web.Request) -> None:
+    """Count the connection for its user, as long as it is open. QuotaExceededError."""
+    user, place = asker.bounded_user, place_of(request)
+    if place is None or user is None or NODE_HEADER in request.headers:
+        return  # of a node, also where it relays
+    try:
+        place.hold(user, asker.access.quotas.connect)
+    except QuotaExceededError as error:
+        asker.throttled(error)
+        raise
 
 
 def _certified(request: web.Request) -> frozenset[str]:
@@ -138,8 +143,15 @@ def register_access(metrics: Metrics, access: Access) -> None:
     )
     metrics.sampled(
         "paceline_quota_throttled_total",
-        "How often a user had to wait for its quota; alert when it grows, and raise it or ask why.",
+        "How often a user had to wait or was refused for its quota, by what was used up (kind);"
+        " alert when it grows, and raise it or ask why.",
         access.quotas.throttled,
+        labels=("user", "kind"),
+    )
+    metrics.sampled(
+        "paceline_quota_connections_count",
+        "Open connections of users to this node, where rights are on; alert near their quota.",
+        access.quotas.connections,
         labels=("user",),
     )
     metrics.sampled(

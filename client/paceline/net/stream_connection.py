@@ -461,7 +461,7 @@ def parse_follow_answer(body: memoryview) -> tuple[int, FetchAnswer]:
 
 def _upgrade_error(address: str, status_line: str, body: bytes) -> PacelineError:
     """Why there is no stream: the node says so, or it serves none."""
-    if status_line.split(" ")[1:2] in (["401"], ["403"]):
+    if status_line.split(" ")[1:2] in (["401"], ["403"], ["429"]):
         with suppress(orjson.JSONDecodeError):
             problem = orjson.loads(body)
             if isinstance(problem, dict) and "code" in problem:
@@ -482,7 +482,8 @@ async def connect_stream(
     """Connect, upgrade, wait for HELLO.
 
     UpgradeRefusedError, PeerError, DeadlineError; UnauthenticatedError, ForbiddenError: these
-    credentials open none; ConfigError: they would be sent in plain text.
+    credentials open none; OverloadedError: no more at present; ConfigError: they would be sent in
+    plain text.
 
     `source_host`: where the connection starts from; empty: the system chooses.
     """

@@ -7,6 +7,7 @@ key and its secret (`Authorization: Bearer KEY.SECRET`), or is the user `anonymo
 
 import logging
 from collections.abc import Callable, Collection, Iterable
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -15,6 +16,7 @@ from paceline.errors import (
     BadNameError,
     NotAuthorizedError,
     NotYetAvailableError,
+    QuotaExceededError,
     UnauthenticatedError,
 )
 from paceline.platform.ports import Clock
@@ -61,6 +63,8 @@ _WHO = (
 )
 
 
+ASKING: ContextVar[str | None] = ContextVar("asking", default=None)
+"""The user on whose behalf a request is carried out, if quotas bound it: what is made is his."""
 Grant: TypeAlias = tuple[Resource, tuple[Action, ...]]
 """One of these actions on a resource."""
 
@@ -403,9 +407,26 @@ class Asker(NamedTuple):
     """What it was allowed so far, if somebody wants to know whether that still holds later."""
 
     @property
+    def bounded_user(self) -> str | None:
+        """The user whom quotas bound; None: rights are not enforced, or it is a node."""
+        is_bounded = self.access.is_enforced and not self.principal.is_node
+        return self.principal.user if is_bounded else None
+
+    @property
     def quota(self) -> UserQuota | None:
-        """What the user may take of this node, where rights are enforced; None: no limit."""
-        return self.access.quotas.of(self.principal.user) if self.access.is_enforced else None
+        """What the user may take of this node; None: no limit."""
+        return self.quota_of("")
+
+    def quota_of(self, client_id: str) -> UserQuota | None:
+        """As `quota`, of the client with that id; empty: it is not known."""
+        user = self.bounded_user
+        return None if user is None else self.access.quotas.of(user, client_id)
+
+    def throttled(self, error: QuotaExceededError) -> None:
+        """Count for the user that a quota has refused something."""
+        user, kind = self.bounded_user, error.details.get("kind")
+        if user is not None and isinstance(kind, str):
+            self.access.quotas.throttle(user, kind)
 
     def still_holds(self) -> bool:
         """Whether it is still known, and all that was `granted` would be again."""

@@ -30,7 +30,17 @@ class ConnectionState(IntEnum):
 class Connection:
     """One that has a place. `close` and `is_idle` are the shell's."""
 
-    __slots__ = ("_owner", "_source", "close", "is_idle", "is_open", "is_reserved", "standing")
+    __slots__ = (
+        "_owner",
+        "_release",
+        "_source",
+        "close",
+        "holder",
+        "is_idle",
+        "is_open",
+        "is_reserved",
+        "standing",
+    )
 
     def __init__(self, owner: "Connections", source: "_Source") -> None:
         self._owner = owner
@@ -43,11 +53,28 @@ class Connection:
         self.close: Callable[[], None] = _nothing
         self.is_idle: Callable[[], bool] = _yes
         """Asked before an idle one is closed: who is busy without having said so stays."""
+        self.holder: str | None = None
+        """The user that it counts for; None: nobody yet."""
+        self._release: Callable[[], None] = _nothing
 
     @property
     def address(self) -> str:
         """Where it comes from, as it counts."""
         return self._source.address
+
+    def hold(self, holder: str, take: Callable[[str], Callable[[], None]]) -> None:
+        """Count it for `holder` until it has ended. `take` counts it, or raises, and gives what is
+        to be called then."""
+        if not self.is_open or self.holder == holder:
+            return
+        self.release()
+        self._release = take(holder)
+        self.holder = holder
+
+    def release(self) -> None:
+        """It counts for nobody."""
+        release, self._release, self.holder = self._release, _nothing, None
+        release()
 
     def is_now(self, standing: ConnectionState) -> None:
         """It asks, or has been answered."""
@@ -114,6 +141,7 @@ class Connections:
         if not connection.is_open:
             return
         connection.is_open = False
+        connection.release()
         source = connection._source
         del source.by_standing[connection.standing][connection]
         source.count -= 1

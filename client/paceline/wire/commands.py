@@ -92,6 +92,19 @@ class Command(
         """What types do not say. BadRequestError."""
 
 
+class Creation(Command, frozen=True, kw_only=True):
+    """A command that may make a topic or a consumer group."""
+
+    by: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
+    """The user who asks, for its quota; None: nobody whom quotas bound."""
+
+    def to_json(self) -> dict[str, Any]:
+        document = super().to_json()
+        if self.by is None:  # as nodes write it that know no quotas
+            del document["by"]
+        return document
+
+
 def wrong(field: str, what: str) -> BadRequestError:
     """A field of a command that is not `what` it must be."""
     return BadRequestError(f"command: {field} must be {what}", field=field)

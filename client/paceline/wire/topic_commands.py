@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from paceline.types import ConsumerGroupName, TopicName
 from paceline.wire.calls.request import matching
-from paceline.wire.commands import Command
+from paceline.wire.commands import Creation
 from paceline.wire.names import NAMESPACE_BEFORE
 from paceline.wire.static_topics import LOGICAL_QUEUES_MAX
 from paceline.wire.topics import MIXED, MessageType
@@ -29,7 +29,7 @@ QueueCountLeft = Annotated[int, Meta(ge=0, le=QUEUES_MAX)]
 LogicalQueueCount = Annotated[int, Meta(ge=1, le=LOGICAL_QUEUES_MAX)]
 
 
-class EnsureTopic(Command, frozen=True, kw_only=True):
+class EnsureTopic(Creation, frozen=True, kw_only=True):
     """Have the topic made in every broker group unless it exists (auto_create_topic_enable).
 
     Result: {"ok": true, "topic": its view, "version"}.
@@ -41,7 +41,7 @@ class EnsureTopic(Command, frozen=True, kw_only=True):
     message_type: MessageType = MIXED
 
 
-class EnsureConsumerGroup(Command, frozen=True, kw_only=True):
+class EnsureConsumerGroup(Creation, frozen=True, kw_only=True):
     """Have the consumer group made, with its retry and dead letter topics, unless it exists.
 
     Result: {"ok": true, "group": its view, "version"}.

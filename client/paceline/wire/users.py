@@ -17,6 +17,7 @@ from msgspec import Meta
 from paceline.errors import BadRequestError
 from paceline.wire.calls.request import Number, matching
 from paceline.wire.names import NAMESPACE_BEFORE, NAMESPACE_LENGTH_MAX, NAMESPACE_PATTERN
+from paceline.wire.quotas import Quota, QuotaSubject
 from paceline.wire.rights import Action, ResourceType
 
 USER_PATTERN = r"(?!\.+$)[A-Za-z0-9_.@-]{1,64}"
@@ -103,25 +104,11 @@ class AccessKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.expires_unix_ms is not None and now_unix_ms >= self.expires_unix_ms
 
 
-PerSecond: TypeAlias = Annotated[int, Meta(ge=1, le=2**40)]
-
-
-class Quota(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
-    """What a user may take of each node, over all connections; None: as much as there is."""
-
-    bytes_in_per_s: PerSecond | None = None
-    bytes_out_per_s: PerSecond | None = None
-    requests_per_s: PerSecond | None = None
-
-
 class User(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A user."""
 
     type: UserType = UserType.NORMAL
     is_enabled: bool = True
-    quota: Quota = Quota()
     namespace: DefaultNamespace = ""
     """Where its programs' topics and groups are, if they name no namespace. It gives no right."""
     keys: dict[KeyId, AccessKey] = {}
@@ -181,6 +168,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The name of the resource `Cluster:...`."""
     users: dict[UserName, User] = {}
     policies: dict[UserName, Policy] = {}
+    quotas: dict[QuotaSubject, Quota] = {}
 
     def to_json(self) -> dict[str, Any]:
         document: dict[str, Any] = msgspec.to_builtins(self)
@@ -261,7 +249,6 @@ def user_json(name: str, user: User, key_uses: Mapping[str, int]) -> dict[str, A
         "user": name,
         "type": user.type,
         "is_enabled": user.is_enabled,
-        "quota": msgspec.structs.asdict(user.quota),
         "has_password": bool(user.password),
         "namespace": user.namespace,
         "keys": keys,

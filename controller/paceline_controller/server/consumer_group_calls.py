@@ -3,6 +3,7 @@
 from typing import Any
 
 from paceline.errors import ConflictError
+from paceline.security.access import ASKING
 from paceline.types import ConsumerGroupName
 from paceline.wire.consumer_groups import ConsumerGroupSettings, SettingsChanges, with_changes
 from paceline.wire.controller_calls import consumer_groups as calls
@@ -52,7 +53,8 @@ class ConsumerGroupCalls:
         result = self._context.earlier(once)
         if result is None:
             settings = with_changes(ConsumerGroupSettings(), call.settings or SettingsChanges())
-            command = PutConsumerGroup(group=name, settings=settings, is_new=True)
+            by = ASKING.get()
+            command = PutConsumerGroup(group=name, settings=settings, is_new=True, by=by)
             result = await self._context.write(command, once)
         return _answer(result)
 

@@ -13,6 +13,7 @@ from paceline.errors import (
     GroupExistsError,
     GroupNotFoundError,
     PacelineError,
+    QuotaExceededError,
     TopicExistsError,
     TopicNotFoundError,
     UserNotFoundError,
@@ -46,6 +47,10 @@ _REFUSALS: dict[str, type[PacelineError]] = {
 def checked(result: dict[str, Any]) -> dict[str, Any]:
     if result["ok"]:
         return result
+    if result["reason"] == QuotaExceededError.code:
+        raise QuotaExceededError(
+            result["detail"], retry_after_ms=result["retry_after_ms"], kind="creations"
+        )
     error_class = _REFUSALS.get(result["reason"], CommandRefusedError)
     raise error_class(result["detail"], reason=result["reason"])
 

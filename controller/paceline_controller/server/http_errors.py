@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from math import ceil
 
 import orjson
 from aiohttp import web
@@ -90,7 +91,9 @@ def _problem(error: PacelineError) -> web.Response:
         content_type="application/problem+json",
     )
     if isinstance(error, OverloadedError):
-        response.headers["Retry-After"] = "1"
+        retry_after_ms = error.details.get("retry_after_ms")
+        wait_s = ceil(retry_after_ms / 1000) if isinstance(retry_after_ms, int) else 1
+        response.headers["Retry-After"] = str(max(1, wait_s))
     return response
 
 

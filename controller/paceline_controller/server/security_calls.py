@@ -10,6 +10,7 @@ from paceline.security.passwords import Passwords
 from paceline.security.sealed_keys import is_current, open_key, seal_key
 from paceline.wire.controller_calls import security as calls
 from paceline.wire.once import Once
+from paceline.wire.quotas import check_quota
 from paceline.wire.rights import Resource
 from paceline.wire.users import (
     ANONYMOUS,
@@ -28,6 +29,7 @@ from paceline_controller.state.security_commands import (
     DeleteUser,
     PutAccessKey,
     PutPolicy,
+    PutQuota,
     PutUser,
     SealAccessKeys,
     SetSecurityMode,
@@ -60,6 +62,8 @@ class SecurityCalls:
             calls.ListPolicies: self._list_policies,
             calls.GetPolicy: self._get_policy,
             calls.PutPolicy: self._put_policy,
+            calls.ListQuotas: self._list_quotas,
+            calls.PutQuota: self._put_quota,
             calls.Explain: self._explain,
         }
 
@@ -105,7 +109,6 @@ class SecurityCalls:
             user=call.user,
             type=call.type,
             is_enabled=call.enabled,
-            quota=call.quota,
             namespace=call.namespace,
             is_new=call.new,
         )
@@ -189,6 +192,19 @@ class SecurityCalls:
         )
         result = await self._context.write(command, once)
         return {**_answer(result), "revision": result["revision"]}
+
+    async def _list_quotas(self, call: calls.ListQuotas, _: Once | None) -> dict[str, Any]:
+        await self._context.read_point(call)
+        quotas = self._security.quotas
+        rows = [
+            {"subject": subject, "quota": msgspec.to_builtins(quotas[subject])}
+            for subject in sorted(quotas)
+        ]
+        return {"quotas": rows}
+
+    async def _put_quota(self, call: calls.PutQuota, once: Once | None) -> dict[str, Any]:
+        check_quota(call.subject, call.quota)
+        return await self._write(PutQuota(subject=call.subject, quota=call.quota), once)
 
     async def _explain(self, call: calls.Explain, _: Once | None) -> dict[str, Any]:
         await self._context.read_point(call)

@@ -29,8 +29,8 @@ def is_of_static_topic(call: CreateTopic | AlterTopic) -> bool:
     return True
 
 
-def creation(call: CreateTopic, topic: TopicName) -> CreateStaticTopic:
-    """The command that makes one."""
+def creation(call: CreateTopic, topic: TopicName, by: str | None) -> CreateStaticTopic:
+    """The command that makes one; `by`: for the user who asks."""
     assert call.logical_queues is not None
     return CreateStaticTopic(
         topic=topic,
@@ -39,6 +39,7 @@ def creation(call: CreateTopic, topic: TopicName) -> CreateStaticTopic:
         perm=call.perm,
         message_type=call.message_type,
         attributes=check_labels(call.attributes),
+        by=by,
     )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from msgspec import structs
 
 from paceline.errors import BadRequestError, NotYetAvailableError
+from paceline.security.access import ASKING
 from paceline.types import GroupName, TopicName
 from paceline.wire.controller_calls import topics as calls
 from paceline.wire.names import check_readable_topic_name, check_topic_name
@@ -60,7 +61,7 @@ class TopicCalls:
         topic = TopicName(check_topic_name(call.topic))
         result = self._context.earlier(once)
         if result is None and is_of_static_topic(call):
-            result = await self._context.write(creation(call, topic), once)
+            result = await self._context.write(creation(call, topic, ASKING.get()), once)
         elif result is None:
             queues = QUEUES_DEFAULT if call.queues is None else call.queues
             reads = call.read_queues
@@ -71,6 +72,7 @@ class TopicCalls:
                 perm=call.perm,
                 message_type=call.message_type,
                 attributes=check_labels(call.attributes),
+                by=ASKING.get(),
             )
             result = await self._context.write(command, once)
         return topic_answer(result)

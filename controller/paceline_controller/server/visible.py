@@ -67,7 +67,7 @@ def whoami(asker: Asker) -> dict[str, Any]:
     }
 
 
-_NAMES = ("topic", "group", "user", "controller", "controller_id", "store", "mode")
+_NAMES = ("topic", "group", "user", "subject", "controller", "controller_id", "store", "mode")
 
 
 def about(call: Request[Any]) -> str:

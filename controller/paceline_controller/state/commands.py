@@ -57,6 +57,7 @@ from paceline_controller.state.security_commands import (
     DeleteUser,
     PutAccessKey,
     PutPolicy,
+    PutQuota,
     PutUser,
     SealAccessKeys,
     SetSecurityMode,
@@ -233,6 +234,7 @@ AnyCommand: TypeAlias = (
     | SealAccessKeys
     | DeleteAccessKey
     | PutPolicy
+    | PutQuota
     | SetSecurityMode
     | Tick
 )

@@ -9,7 +9,7 @@ from paceline.types import ConsumerGroupName, TopicName
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView, with_changes
 from paceline.wire.names import DELAY_GROUP, dlq_topic, retry_topic
 from paceline.wire.topic_commands import EnsureConsumerGroup
-from paceline_controller.state import topics
+from paceline_controller.state import quotas, topics
 from paceline_controller.state.model import State
 from paceline_controller.state.outcome import Outcome, RefusedError
 from paceline_controller.state.topic_commands import (
@@ -48,7 +48,7 @@ def _replace(state: State, command: PutConsumerGroup, outcome: Outcome) -> None:
     if not command.is_new and present is None:
         raise _unknown(command.group)
     if present is None or present.settings != command.settings:
-        _put(state, command.group, command.settings, outcome)
+        _put(state, command.group, command.settings, outcome, by=command.by)
     outcome.result["group"] = state.consumer_groups[command.group].to_json()
 
 
@@ -73,7 +73,7 @@ def ensure(state: State, command: EnsureConsumerGroup, outcome: Outcome) -> None
                 f" {MADE_BY_USE_MAX} none is made by its first use: delete some, or have an"
                 " operator make it (paceline group create)",
             )
-        _put(state, command.group, ConsumerGroupSettings(), outcome)
+        _put(state, command.group, ConsumerGroupSettings(), outcome, by=command.by)
     outcome.result["group"] = state.consumer_groups[command.group].to_json()
 
 
@@ -90,7 +90,12 @@ def _delete(state: State, command: DeleteConsumerGroup, outcome: Outcome) -> Non
 
 
 def _put(
-    state: State, group: ConsumerGroupName, settings: ConsumerGroupSettings, outcome: Outcome
+    state: State,
+    group: ConsumerGroupName,
+    settings: ConsumerGroupSettings,
+    outcome: Outcome,
+    *,
+    by: str | None = None,
 ) -> None:
     if group == DELAY_GROUP:
         raise RefusedError("SYSTEM_GROUP", f"consumer group {group} is the system's own")
@@ -99,6 +104,8 @@ def _put(
         raise RefusedError(
             "TOO_MANY_GROUPS", f"there are {CONSUMER_GROUPS_MAX} consumer groups already"
         )
+    if is_new:
+        quotas.charge_group(state, group, by)
     state.consumer_groups[group] = ConsumerGroupView(group=group, settings=settings)
     retries = TopicName(retry_topic(group))
     topics.add_system(state, retries, queues=settings.retry_queue_nums, outcome=outcome)

@@ -4,7 +4,7 @@ Plain mutable records, owned by one `Machine`; everybody else only reads them. E
 snapshot: two machines with equal digests behave the same for ever (INV-10).
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -307,6 +307,12 @@ class State:
     """Users and rights."""
     key_uses: dict[str, int] = field(default_factory=dict)
     """Access key -> when it was used last, Unix time in ms; to an hour."""
+    creations: dict[str, int] = field(default_factory=dict)
+    """By user the time until which its quota of new topics and groups is used up."""
+
+    def users_topics(self) -> Iterator[TopicName]:
+        """Names of the topics that are not the system's own."""
+        return (name for name, topic in self.topics.items() if not topic.is_system)
 
     def view(self, controllers: tuple[str, ...]) -> ClusterView:
         wiped = {name for name, group in self.groups.items() if group.is_write_wiped}
@@ -352,6 +358,8 @@ class State:
             document["security"] = self.security.to_json()
         if self.key_uses:
             document["key_uses"] = self.key_uses
+        if self.creations:
+            document["creations"] = self.creations
         return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
 
     @classmethod

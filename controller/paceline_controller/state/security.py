@@ -9,6 +9,7 @@ from typing import assert_never
 
 import msgspec
 
+from paceline.wire.quotas import EACH, QUOTAS_MAX, Quota, parse_subject
 from paceline.wire.users import (
     ALL_ENTRIES_MAX,
     ALL_KEYS_MAX,
@@ -29,6 +30,7 @@ from paceline_controller.state.security_commands import (
     DeleteUser,
     PutAccessKey,
     PutPolicy,
+    PutQuota,
     PutUser,
     SealAccessKeys,
     SetSecurityMode,
@@ -44,6 +46,7 @@ AnySecurityCommand = (
     | SealAccessKeys
     | DeleteAccessKey
     | PutPolicy
+    | PutQuota
     | SetSecurityMode
 )
 
@@ -63,6 +66,8 @@ def apply(state: State, command: AnySecurityCommand, outcome: Outcome) -> None:
             after = _delete_key(before, command)
         case PutPolicy():
             after = _put_policy(before, command)
+        case PutQuota():
+            after = _put_quota(before, command)
         case SetSecurityMode():
             after = _set_mode(before, command)
         case _:
@@ -109,7 +114,6 @@ def _put_user(security: Security, command: PutUser) -> Security:
         present,
         type=present.type if command.type is None else command.type,
         is_enabled=present.is_enabled if command.is_enabled is None else command.is_enabled,
-        quota=present.quota if command.quota is None else command.quota,
         password=present.password if command.password is None else command.password,
         logins=present.logins + (command.ends_logins or command.password is not None),
         namespace=present.namespace if command.namespace is None else command.namespace,
@@ -124,7 +128,12 @@ def _delete_user(security: Security, command: DeleteUser) -> Security:
         raise _unknown(command.user)
     users = {name: user for name, user in security.users.items() if name != command.user}
     policies = {name: each for name, each in security.policies.items() if name != command.user}
-    return security.changed(users=users, policies=policies)
+    quotas = {
+        subject: quota
+        for subject, quota in security.quotas.items()
+        if _user_of(subject) != command.user
+    }
+    return security.changed(users=users, policies=policies, quotas=quotas)
 
 
 def _put_key(security: Security, command: PutAccessKey) -> Security:
@@ -193,6 +202,28 @@ def _put_policy(security: Security, command: PutPolicy) -> Security:
         )
     policy = Policy(revision=present.revision + 1, custom=command.custom, default=command.default)
     return security.changed(policies={**security.policies, command.user: policy})
+
+
+def _put_quota(security: Security, command: PutQuota) -> Security:
+    user = _user_of(command.subject)
+    if user is not None and user not in (*security.users, ANONYMOUS, EACH):
+        raise _unknown(user)
+    if command.quota == security.quotas.get(command.subject, Quota()):
+        return security
+    quotas = {
+        subject: quota for subject, quota in security.quotas.items() if subject != command.subject
+    }
+    if command.quota != Quota():
+        if len(quotas) >= QUOTAS_MAX:
+            raise RefusedError("TOO_MANY_ENTRIES", f"there are {QUOTAS_MAX} quotas")
+        quotas[command.subject] = command.quota
+    return security.changed(quotas=quotas)
+
+
+def _user_of(subject: str) -> str | None:
+    """The user of the subject of a quota; None: it is of something else."""
+    parsed = parse_subject(subject)
+    return parsed.name if parsed.kind in ("User", "Client") else None
 
 
 def _set_mode(security: Security, command: SetSecurityMode) -> Security:

@@ -2,13 +2,13 @@
 
 from paceline.wire.calls.request import Number
 from paceline.wire.commands import Command
+from paceline.wire.quotas import Quota, QuotaSubject, check_quota
 from paceline.wire.users import (
     AccessKey,
     DefaultNamespace,
     Entries,
     KeyId,
     Mode,
-    Quota,
     UserName,
     UserType,
 )
@@ -24,7 +24,6 @@ class PutUser(SecurityCommand, frozen=True, kw_only=True):
     user: UserName
     type: UserType | None = None
     is_enabled: bool | None = None
-    quota: Quota | None = None
     password: str | None = None
     """Its hash. With a new one all logins end."""
     ends_logins: bool = False
@@ -72,6 +71,16 @@ class PutPolicy(SecurityCommand, frozen=True, kw_only=True):
     def check(self) -> None:
         for entry in (*self.custom, *self.default):
             entry.check()
+
+
+class PutQuota(SecurityCommand, frozen=True, kw_only=True):
+    """In place of the one that there is; without limits: none."""
+
+    subject: QuotaSubject
+    quota: Quota
+
+    def check(self) -> None:
+        check_quota(self.subject, self.quota)
 
 
 class SetSecurityMode(SecurityCommand, frozen=True, kw_only=True):

@@ -53,7 +53,7 @@ def create(state: State, command: CreateStaticTopic, outcome: Outcome) -> None:
     topics.check_static_type(command.message_type)
     groups = _groups(state, command.groups)
     _check_room({}, groups, command.logical_queues)
-    topic = topics.add(state, command.topic, {}, {}, outcome)
+    topic = topics.add(state, command.topic, {}, {}, outcome, by=command.by)
     topic.perm, topic.message_type = command.perm, command.message_type
     topic.attributes = merged({}, command.attributes)
     _spread(topic, groups, command.logical_queues)

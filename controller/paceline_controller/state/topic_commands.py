@@ -11,7 +11,7 @@ from msgspec import Meta
 from paceline.errors import BadRequestError
 from paceline.types import GroupName, TopicId
 from paceline.wire.calls.request import U32_MAX, Number
-from paceline.wire.commands import Command, Group
+from paceline.wire.commands import Command, Creation, Group
 from paceline.wire.consumer_groups import ConsumerGroupSettings, SettingsChanges
 from paceline.wire.static_topics import LOGICAL_QUEUES_MAX
 from paceline.wire.topic_commands import (
@@ -37,7 +37,7 @@ def check_groups(groups: Sequence[str]) -> None:
         raise BadRequestError("groups: a broker group is there twice", field="groups")
 
 
-class CreateTopic(Command, frozen=True, kw_only=True):
+class CreateTopic(Creation, frozen=True, kw_only=True):
     topic: Topic
     queues: Queues
     """To write to; `read_queues` left out: to read from as well."""
@@ -47,7 +47,7 @@ class CreateTopic(Command, frozen=True, kw_only=True):
     attributes: Attributes = {}
 
 
-class CreateStaticTopic(Command, frozen=True, kw_only=True):
+class CreateStaticTopic(Creation, frozen=True, kw_only=True):
     """A topic of logical queues, spread over broker groups in turn."""
 
     topic: Topic
@@ -110,7 +110,7 @@ class DeleteTopic(Command, frozen=True, kw_only=True):
     topic: Topic
 
 
-class PutConsumerGroup(Command, frozen=True, kw_only=True):
+class PutConsumerGroup(Creation, frozen=True, kw_only=True):
     """Make a consumer group. Settings are whole."""
 
     group: ConsumerGroup

@@ -11,6 +11,7 @@ from paceline.wire.consumer_groups import merged
 from paceline.wire.names import REPLY_QUEUES, REPLY_TOPIC, SYSTEM_TOPICS
 from paceline.wire.topic_commands import EnsureTopic
 from paceline.wire.topics import ATTRIBUTES_MAX, FIFO, NORMAL
+from paceline_controller.state import quotas
 from paceline_controller.state.model import State, Topic
 from paceline_controller.state.outcome import Outcome, RefusedError
 from paceline_controller.state.topic_commands import AlterTopic, CreateTopic, DeleteTopic
@@ -30,7 +31,7 @@ def create(state: State, command: CreateTopic, outcome: Outcome) -> None:
     if set(reads) != set(command.queues):
         raise RefusedError("BAD_QUEUES", "queues and read_queues name other broker groups")
     _check_queues(state, reads, command.queues)
-    topic = add(state, command.topic, reads, command.queues, outcome)
+    topic = add(state, command.topic, reads, command.queues, outcome, by=command.by)
     topic.perm, topic.message_type = command.perm, command.message_type
     topic.attributes = merged({}, command.attributes)
     outcome.result["topic"] = topic.view().to_json()
@@ -51,7 +52,7 @@ def ensure(state: State, command: EnsureTopic, outcome: Outcome) -> None:
                 " by its first use: delete some, or have an operator make it (paceline topic"
                 " create)",
             )
-        topic = add(state, command.topic, queues, queues, outcome)
+        topic = add(state, command.topic, queues, queues, outcome, by=command.by)
         topic.message_type = command.message_type
     outcome.result["topic"] = topic.view().to_json()
 
@@ -146,8 +147,7 @@ def drop(state: State, topic: Topic, outcome: Outcome) -> None:
 
 
 def _users_count(state: State) -> int:
-    """Topics that are not the system's."""
-    return sum(not topic.is_system for topic in state.topics.values())
+    return sum(1 for _ in state.users_topics())
 
 
 def add(
@@ -158,10 +158,14 @@ def add(
     outcome: Outcome,
     *,
     is_system: bool = False,
+    by: str | None = None,
 ) -> Topic:
-    """A new one with the next id. Raises RefusedError if there are too many."""
+    """A new one with the next id. Raises RefusedError if there are too many, or the quota of its
+    namespace or of the user who asks for it (`by`) is used up."""
     if not is_system and _users_count(state) >= TOPICS_MAX:
         raise RefusedError("TOO_MANY_TOPICS", f"there are {TOPICS_MAX} topics already")
+    if not is_system:
+        quotas.charge_topic(state, name, by)
     topic = Topic(
         topic=name,
         topic_id=TopicId(state.next_topic_id),

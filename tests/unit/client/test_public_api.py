@@ -20,6 +20,7 @@ INTERNAL = {
     "HeldQueue",
     "Place",
     "Namespace",
+    "Proofs",
     "PostConnection",
     "Random",
     "Record",

@@ -15,9 +15,11 @@ from paceline.errors import (
     ForbiddenError,
     NotYetAvailableError,
     OverloadedError,
+    QuotaExceededError,
 )
 from paceline.platform.ports import Clock
 from paceline.platform.runtime import cancel_and_wait, spawn
+from paceline.security.access import ASKING
 from paceline.types import ConsumerGroupName, TopicName
 from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.names import check_group_name, check_topic_name
@@ -108,6 +110,7 @@ class AutoCreator:
             topic=TopicName(name),
             queues=self._settings.default_topic_queue_nums,
             message_type=message_type,
+            by=ASKING.get(),
         )
         await self._have(command, name)
         return self._routes.topic_named(name)
@@ -126,7 +129,8 @@ class AutoCreator:
             return found
         if self._ask is None or not self._settings.auto_create_subscription_group:
             return self._routes.group_named(name)
-        await self._have(EnsureConsumerGroup(group=ConsumerGroupName(name)), name)
+        command = EnsureConsumerGroup(group=ConsumerGroupName(name), by=ASKING.get())
+        await self._have(command, name)
         return self._routes.group_named(name)
 
     async def close(self) -> None:
@@ -190,4 +194,6 @@ def _refused(result: dict[str, Any], name: str) -> Exception:
     reason, detail = str(result.get("reason")), str(result.get("detail"))
     if reason in ("SYSTEM_TOPIC", "SYSTEM_GROUP"):
         return ForbiddenError(detail)
+    if reason == QuotaExceededError.code:
+        return QuotaExceededError(detail, retry_after_ms=result["retry_after_ms"], kind="creations")
     return CommandRefusedError(f"{name!r} cannot be made: {detail}", reason=reason)

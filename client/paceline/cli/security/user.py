@@ -95,30 +95,6 @@ def alter(
     _done(as_json, f"user {name} changed", name)
 
 
-@command.command("quota")
-@click.argument("name")
-@click.option("--bytes-in", type=click.IntRange(1), help="Bytes a second that it sends.")
-@click.option("--bytes-out", type=click.IntRange(1), help="Bytes a second that it receives.")
-@click.option("--requests", type=click.IntRange(1), help="Requests a second.")
-@cluster_options
-def quota(
-    name: str,
-    bytes_in: int | None,
-    bytes_out: int | None,
-    requests: int | None,
-    connect: Connect,
-    as_json: bool,
-) -> None:
-    """Set what the user NAME may take of each node; what is not given is not limited."""
-    ask(
-        connect,
-        lambda admin: admin.users.set_quota(
-            name, bytes_in_per_s=bytes_in, bytes_out_per_s=bytes_out, requests_per_s=requests
-        ),
-    )
-    _done(as_json, f"quota of {name} set", name)
-
-
 @command.command("set-password")
 @click.argument("name")
 @click.option(

@@ -6,6 +6,7 @@ from msgspec import Meta
 
 from paceline.wire.calls.request import Answer, Number, Request, Route
 from paceline.wire.controller_calls.base import Read, Written
+from paceline.wire.quotas import Quota, QuotaSubject
 from paceline.wire.rights import ANYBODY, CHANGE_CLUSTER, SEE_CLUSTER, Action
 from paceline.wire.users import (
     LOGIN_MS,
@@ -17,7 +18,6 @@ from paceline.wire.users import (
     Mode,
     Password,
     PolicyEntry,
-    Quota,
     ResourceText,
     SecretKey,
     UserName,
@@ -79,7 +79,6 @@ class UserOf(Answer, kw_only=True):
     user: str
     type: UserType
     is_enabled: bool
-    quota: Quota
     namespace: str = ""
     """Its default namespace."""
     keys: list[KeyOfUser]
@@ -115,8 +114,6 @@ class PutUser(Request[WrittenSecurity], kw_only=True):
     user: UserName
     type: UserType | None = None
     enabled: bool | None = None
-    quota: Quota | None = None
-    """All limits anew: what it leaves out is not limited."""
     namespace: DefaultNamespace | None = None
     """Where its programs' topics and groups are, if they name none; "": in no namespace."""
     new: bool = False
@@ -268,6 +265,38 @@ class PutPolicy(Request[WrittenPolicy], kw_only=True):
     custom: Entries = ()
     default: Entries = ()
     revision: Number | None = None
+
+
+class QuotaOf(Answer, kw_only=True):
+    """A quota."""
+
+    subject: QuotaSubject
+    quota: Quota
+
+
+class QuotaList(Answer):
+    """The quotas, by subject."""
+
+    quotas: list[QuotaOf]
+
+
+class ListQuotas(Read[QuotaList]):
+    """All quotas."""
+
+    routes = (Route("GET", "/v1/quotas"),)
+    needs = SEE_CLUSTER
+
+
+class PutQuota(Request[WrittenSecurity], kw_only=True):
+    """Put the quota of a user, a client of a user, a namespace or a topic in place of the one that
+    there is; one without limits takes it away. USER_NOT_FOUND, TOO_MANY_ENTRIES."""
+
+    routes = (Route("PUT", "/v1/quotas"),)
+    needs = CHANGE_CLUSTER
+    subject: QuotaSubject
+    """`User:shop`, `User:shop/Client:till`, `Namespace:shop`, `Topic:orders`."""
+    quota: Quota = Quota()
+    """All limits anew: what it leaves out is not limited."""
 
 
 class Explained(Answer, kw_only=True):

@@ -27,9 +27,16 @@ from paceline.security.certificates import TlsFiles
 from paceline.security.node_tls import NodeTls, TlsMode
 from paceline.wire.calls.request import Request
 from paceline.wire.calls.table import CALLS
+from paceline.wire.quotas import Quota
 from paceline.wire.rights import ANYBODY, KNOWN_USER, PUB, SUB, Needs
-from paceline.wire.stream import FETCH_QUEUE, FOLLOW_HEADER, FetchQueue, Operation
-from paceline.wire.users import Mode, PolicyEntry, Quota, User
+from paceline.wire.stream import (
+    FETCH_QUEUE,
+    FOLLOW_HEADER,
+    UPGRADE_TOKEN,
+    FetchQueue,
+    Operation,
+)
+from paceline.wire.users import Mode, PolicyEntry, User
 from paceline_broker.server import stream as stream_door
 from paceline_broker.server.http import BrokerHttp
 from paceline_broker.server.openapi import OTHERS
@@ -263,8 +270,7 @@ async def test_a_call_that_waited_is_judged_by_the_rights_of_its_end(
 async def test_a_body_of_unknown_length_counts_for_the_quota() -> None:
     async with a_secured_door(ana=(entry("Topic:orders", PUB),)) as door:
         access = door.service.access
-        limited = structs.replace(access.security.users["ana"], quota=Quota(bytes_in_per_s=1000))
-        access.apply(access.security.with_user("ana", limited))
+        access.apply(access.security.changed(quotas={"User:ana": Quota(bytes_in_per_s=1000)}))
 
         async def chunks() -> AsyncIterator[bytes]:
             yield b" " * 50_000
@@ -283,14 +289,11 @@ async def test_an_answer_of_a_call_on_a_stream_counts_for_the_quota(
     monkeypatch.setattr(stream_door, "WAIT_MS_MAX", 20)
     async with a_secured_door(ana=(entry("Topic:orders", PUB),)) as door:
         access = door.service.access
-        limited = structs.replace(access.security.users["ana"], quota=Quota(bytes_out_per_s=1))
-        access.apply(access.security.with_user("ana", limited))
+        access.apply(access.security.changed(quotas={"User:ana": Quota(bytes_out_per_s=1)}))
         stream = await RawStream.open(door.port, bearer("ana"))
 
         await stream.call("routes")
-        quota = access.quotas.of("ana")
-        assert quota is not None
-        assert quota.throttled_count == 1
+        assert access.quotas.throttled() == {("ana", "bytes_out"): 1}
         await stream.call("routes")  # it rests, and goes on
         stream.close()
 
@@ -356,8 +359,7 @@ async def test_who_takes_more_than_a_quota_waits_and_loses_nothing(
     monkeypatch.setattr(stream_door, "WAIT_MS_MAX", 20)
     async with a_secured_door(ana=(entry("Topic:orders", PUB, SUB),)) as door:
         access = door.service.access
-        limited = structs.replace(access.security.users["ana"], quota=Quota(requests_per_s=2))
-        access.apply(access.security.with_user("ana", limited))
+        access.apply(access.security.changed(quotas={"User:ana": Quota(requests_per_s=2)}))
         stream = await RawStream.open(door.port, bearer("ana"))
         [connection] = door.http._streams._connections
 
@@ -367,9 +369,7 @@ async def test_who_takes_more_than_a_quota_waits_and_loses_nothing(
 
         assert [answer[0] for answer in answers] == list(range(6)), "in order"
         assert {answer[2] for answer in answers} == {0}, "back-pressure, no error"
-        quota = access.quotas.of("ana")
-        assert quota is not None
-        assert quota.throttled_count >= 3
+        assert access.quotas.throttled()["ana", "requests"] >= 3
         assert connection._rest is not None
         status, problem = await door.ask("GET", "/v1/routes", headers=bearer("ana"))
         assert (status, problem["code"]) == (429, "QUOTA_EXCEEDED")
@@ -377,3 +377,26 @@ async def test_who_takes_more_than_a_quota_waits_and_loses_nothing(
         assert (await door.ask("GET", "/v1/routes", headers=bearer("ana")))[0] == 200
         assert (await door.ask("GET", "/v1/routes", headers=bearer("bob")))[0] == 200
         stream.close()
+
+
+async def test_a_user_has_as_many_connections_as_its_quota_allows() -> None:
+    path = "/v1/topics/orders/queues/0/messages?offset=0"
+    async with a_secured_door(ana=(entry("Topic:orders", SUB),)) as door:
+        access = door.service.access
+        access.apply(access.security.changed(quotas={"User:ana": Quota(connections=2)}))
+        first = await RawStream.open(door.port, bearer("ana"))
+        second = await RawStream.open(door.port, bearer("ana"))
+
+        status, problem = await door.ask("GET", path, headers=bearer("ana"))
+        upgrade = {"Connection": "Upgrade", "Upgrade": UPGRADE_TOKEN}
+        stream, _ = await door.ask("GET", "/v1/stream", headers={**bearer("ana"), **upgrade})
+        others, _ = await door.ask("GET", "/v1/status", headers=bearer("root"))
+        first.close()
+        await until(lambda: access.quotas.connections().get(("ana",)) == 1)
+        again, _ = await door.ask("GET", path, headers=bearer("ana"))
+        second.close()
+        told = access.quotas.throttled()
+
+    assert (status, problem["code"], stream) == (429, "QUOTA_EXCEEDED", 429)
+    assert (others, again) == (200, 200)
+    assert told == {("ana", "connections"): 2}

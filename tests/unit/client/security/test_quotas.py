@@ -1,11 +1,14 @@
 """Token buckets of users: what is taken at once, what must wait, what a change of limits keeps."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.rights import a_security
 
-from paceline.security.quotas import DEBT_S_MAX, Bucket, Quotas, UserQuota
-from paceline.wire.users import Quota, User
+from paceline.errors import QuotaExceededError
+from paceline.security import quotas as module
+from paceline.security.quotas import DEBT_S_MAX, Bucket, Quotas
+from paceline.wire.quotas import Quota
 
 
 def test_a_second_is_taken_at_once_and_what_goes_beyond_is_waited_for() -> None:
@@ -52,31 +55,107 @@ def test_a_clock_that_goes_back_gives_nothing() -> None:
     assert bucket.spend(50, now_ms=10_000) > 0
 
 
-def test_the_tightest_limit_counts_and_others_are_not_limited() -> None:
-    quota = UserQuota(Quota(bytes_in_per_s=1000, requests_per_s=2), lambda: 0)
+def limited(**subjects: Quota) -> Quotas:
+    quotas = Quotas(lambda: 0)
+    quotas.apply(a_security().changed(quotas=subjects))
+    return quotas
 
-    assert quota.spend(bytes_in=10, requests=1, bytes_out=10**9) == 0
-    assert quota.spend(bytes_in=10, requests=3) > 0
-    assert quota.throttled_count == 1
+
+def test_the_tightest_limit_counts_and_others_are_not_limited() -> None:
+    quotas = limited(**{"User:ana": Quota(bytes_in_per_s=1000, requests_per_s=2)})
+    ana = quotas.of("ana")
+    assert ana is not None
+
+    assert ana.spend(bytes_in=10, requests=1, bytes_out=10**9) == 0
+    assert ana.spend(bytes_in=10, requests=3) > 0
+    assert quotas.throttled() == {("ana", "requests"): 1}
+    ana.check()  # one a second is served in any case
+    with pytest.raises(QuotaExceededError, match="paceline quota set"):
+        ana.check()
+    assert quotas.of("root") is None
 
 
 def test_whose_limits_stay_keeps_what_was_counted() -> None:
+    one = Quota(requests_per_s=1)
+    security = a_security().changed(quotas={"User:ana": one, "User:bob": one})
     quotas = Quotas(lambda: 0)
-    limited = User(quota=Quota(requests_per_s=1))
-    security = a_security().with_user("ana", limited).with_user("bob", limited)
     quotas.apply(security)
-    ana, bob = quotas.of("ana"), quotas.of("bob")
-    assert quotas.of("root") is None
+    for name in ("ana", "bob"):
+        spend(quotas, name, requests=5)
 
-    quotas.apply(security.with_user("bob", User(quota=Quota(requests_per_s=2))))
+    quotas.apply(security.changed(quotas={"User:ana": one, "User:bob": Quota(requests_per_s=2)}))
 
-    assert quotas.of("ana") is ana
-    assert quotas.of("bob") is not bob
+    assert spend(quotas, "ana") > 0
+    assert spend(quotas, "bob") == 0
+
+
+def spend(quotas: Quotas, user: str, client_id: str = "", **amounts: int) -> int:
+    found = quotas.of(user, client_id)
+    assert found is not None
+    return found.spend(**amounts)
+
+
+def test_the_quota_of_a_client_comes_first_then_of_the_user_then_of_everybody() -> None:
+    """Kafka's order, for each limit by itself."""
+    quotas = limited(
+        **{
+            "User:ana/Client:till": Quota(requests_per_s=10),
+            "User:ana/Client:*": Quota(requests_per_s=20),
+            "User:ana": Quota(requests_per_s=30, bytes_in_per_s=300),
+            "User:*": Quota(requests_per_s=40),
+        }
+    )
+
+    def requests(user: str, client_id: str = "") -> int | None:
+        found = quotas.of(user, client_id)
+        return None if found is None else found.buckets["requests"].per_s
+
+    assert requests("ana", "till") == 10
+    assert (requests("ana", "a"), requests("ana", "b")) == (20, 20)
+    assert (requests("ana"), requests("bob"), requests("root")) == (30, 40, 40)
+    assert quotas.of("anonymous") is None
+    till, other = quotas.of("ana", "till"), quotas.of("ana", "a")
+    assert till is not None
+    assert other is not None
+    assert till.buckets["bytes_in"] is other.buckets["bytes_in"], "of the user: all share it"
+    assert till.buckets["requests"] is not other.buckets["requests"]
+    assert spend(quotas, "ana", "a", requests=100) > 0
+    assert spend(quotas, "ana", "b", requests=1) == 0, "each client has its own"
+    assert spend(quotas, "bob", requests=100) > 0
+    assert spend(quotas, "root", requests=1) == 0, "and each user"
+
+
+def test_clients_that_make_up_ids_do_not_fill_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BUCKETS_MAX", 10)
+    quotas = limited(**{"User:ana/Client:*": Quota(requests_per_s=1)})
+    for number in range(100):
+        spend(quotas, "ana", f"c{number}", requests=10)
+
+    assert len(quotas._buckets) <= 11
+    assert len(quotas._found) <= 10
+    assert spend(quotas, "ana", "another") > 0, "they share one, and it is used up"
+
+
+def test_connections_are_counted_until_they_end() -> None:
+    quotas = limited(**{"User:ana": Quota(connections=2), "User:*": Quota(connections=1)})
+    first, _ = quotas.connect("ana"), quotas.connect("ana")
+    quotas.connect("bob")
+
+    for user in ("ana", "bob"):
+        with pytest.raises(QuotaExceededError, match="allows no more"):
+            quotas.connect(user)
+    first()
+    quotas.connect("ana")
+
+    assert quotas.connections() == {("ana",): 2, ("bob",): 1}
 
 
 def test_one_request_a_second_is_served_whatever_streams_take() -> None:
     now_ms, served = 0, []
-    quota = UserQuota(Quota(requests_per_s=1), lambda: now_ms)
+    quotas = Quotas(lambda: now_ms)
+    quotas.apply(a_security().changed(quotas={"User:ana": Quota(requests_per_s=1)}))
+    quota = quotas.of("ana")
+    assert quota is not None
     for now_ms in range(0, 10_000, 100):
         quota.spend(requests=5)  # five streams, each of which is served once a second
         if (wait_ms := quota.wait_for_request()) == 0:
@@ -89,7 +168,8 @@ def test_one_request_a_second_is_served_whatever_streams_take() -> None:
 
 
 def test_who_has_taken_nothing_is_not_held_to_one_request_a_second() -> None:
-    quota = UserQuota(Quota(requests_per_s=10), lambda: 0)
+    quota = limited(**{"User:ana": Quota(requests_per_s=10)}).of("ana")
+    assert quota is not None
 
     for _ in range(10):
         assert quota.wait_for_request() == 0

@@ -21,6 +21,7 @@ from paceline.security.sealed_keys import open_key
 from paceline.wire.calls.request import Request
 from paceline.wire.controller_calls.security import ChangePassword, Login
 from paceline.wire.controller_calls.table import CALLS
+from paceline.wire.quotas import Quota
 from paceline.wire.rights import ANYBODY, CREATE, KNOWN_USER, SUB, Needs
 from paceline.wire.users import Mode, PolicyEntry, Security
 from paceline_controller.server.openapi import OTHERS
@@ -423,3 +424,29 @@ async def test_rights_stay_on_where_other_machines_reach_a_controller(mode: str)
     assert (opened[0], opened[1]["code"]) == (403, "FORBIDDEN")
     assert "insecure = true" in opened[1]["detail"]
     assert kept[0] == 200
+
+
+async def test_what_a_user_makes_counts_at_the_leader_whoever_was_asked() -> None:
+    async with secured(2, ana=(entry("Topic:*", CREATE), entry("Group:*", CREATE))) as cluster:
+        for node in cluster.nodes.values():
+            security = node.machine.security
+            quotas = {"User:ana": Quota(creations_per_hour=2, connections=1)}
+            node.machine._state.security = security.changed(quotas=quotas)
+            node.access.apply(node.machine.security)
+        answers = [
+            await cluster.ask(
+                "POST", "/v1/consumer-groups", {"group": f"g{n}"}, node=n % 2, headers=bearer("ana")
+            )
+            for n in range(3)
+        ]
+        counts = [node.access.quotas.throttled() for node in cluster.nodes.values()]
+        free, _ = await cluster.ask(
+            "POST", "/v1/consumer-groups", {"group": "free"}, headers=bearer("root")
+        )
+
+    assert [status for status, _ in answers[:2]] == [201, 201], answers
+    status, problem = answers[2]
+    assert (status, problem["code"]) == (429, "QUOTA_EXCEEDED")
+    assert 0 < problem["retry_after_ms"] <= 1_800_000
+    assert {("ana", "creations"): 1} in counts
+    assert free == 201

@@ -129,14 +129,24 @@ def test_users_keys_and_policies(person: Person) -> None:
     assert len(person.json("acl", "list", "shop")["custom"]) == 2
     assert person("user", "remove-key", "shop", key["access_key"]).exit_code == 0
     assert person("user", "alter", "shop", "--disable").exit_code == 0
-    assert person("user", "quota", "shop", "--bytes-in", "1000", "--requests", "5").exit_code == 0
-    assert person.json("user", "list")["quota"] == {
-        "bytes_in_per_s": 1000,
-        "bytes_out_per_s": None,
-        "requests_per_s": 5,
+    assert person("quota", "list").stderr.startswith("no quotas")
+    limits = ("--bytes-in", "1000", "--requests", "5", "--connections", "9", "--creations", "3")
+    assert person("quota", "set", "User:shop", *limits).exit_code == 0
+    assert person.json("quota", "list") == {
+        "subject": "User:shop",
+        "quota": {
+            "bytes_in_per_s": 1000,
+            "requests_per_s": 5,
+            "connections": 9,
+            "creations_per_hour": 3,
+        },
     }
-    assert person("user", "quota", "shop").exit_code == 0
-    assert set(person.json("user", "list")["quota"].values()) == {None}
+    assert "bytes_in_per_s 1000, requests_per_s 5" in person("quota", "list").stdout
+    wrong = person("quota", "set", "User:shop", "--topics", "5")
+    assert (wrong.exit_code, "User:shop has no limit topics" in wrong.stderr) == (2, True)
+    assert "no user eve" in person("quota", "set", "User:eve", "--requests", "5").stderr
+    assert person.json("quota", "delete", "User:shop") == {"ok": True, "subject": "User:shop"}
+    assert person("quota", "list").stdout == ""
     assert person("user", "alter", "shop", "--default-namespace", "shop").exit_code == 0
     assert person.json("user", "list")["namespace"] == "shop"
     person("user", "alter", "shop", "--enable", "--default-namespace", "")
