@@ -104,6 +104,7 @@ if TYPE_CHECKING:
     from paceline.errors import Retry as Retry
     from paceline.errors import ShuttingDownError as ShuttingDownError
     from paceline.errors import StorageError as StorageError
+    from paceline.errors import StorageQuotaExceededError as StorageQuotaExceededError
     from paceline.errors import TooLargeError as TooLargeError
     from paceline.errors import TopicExistsError as TopicExistsError
     from paceline.errors import TopicNotFoundError as TopicNotFoundError
@@ -293,6 +294,7 @@ _HOMES = {
     "StoredAt": "paceline.producer.results",
     "Subscription": "paceline.filters",
     "SuspendQueueError": "paceline.consumer.ordered",
+    "StorageQuotaExceededError": "paceline.errors",
     "TooLargeError": "paceline.errors",
     "TopicExistsError": "paceline.errors",
     "TopicNotFoundError": "paceline.errors",

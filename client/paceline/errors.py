@@ -327,6 +327,15 @@ class QuotaExceededError(OverloadedError):
     code = "QUOTA_EXCEEDED"
 
 
+class StorageQuotaExceededError(PacelineError):
+    """The topic or its namespace has as many bytes in the broker group as its quota allows; nothing
+    was stored. No retry helps before messages are deleted or the quota is raised. Details:
+    `subject`."""
+
+    code, status = "STORAGE_QUOTA_EXCEEDED", HTTPStatus.INSUFFICIENT_STORAGE
+    is_definite = True
+
+
 class PollingFullError(OverloadedError):
     """As many receivers wait as may; the consumer asks again after `retry_after_ms`."""
 

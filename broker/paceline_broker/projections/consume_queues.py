@@ -10,6 +10,7 @@ On a master the index runs to `end`; readers pass confirm and never see past it 
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from typing import NamedTuple
 
 from paceline.errors import CorruptLogError
@@ -50,13 +51,33 @@ class Span(NamedTuple):
     next_offset: QueueOffset
 
 
+class TopicBytes:
+    """What the queues of one topic hold."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class ConsumeQueue:
     """Index of one queue. Queue offsets are dense (INV-7): an entry ends where the next begins."""
 
-    __slots__ = ("_bases", "_positions", "_sizes", "end", "is_watched", "key", "start")
+    __slots__ = (
+        "_bases",
+        "_positions",
+        "_sizes",
+        "_topic_bytes",
+        "end",
+        "is_watched",
+        "key",
+        "start",
+    )
 
-    def __init__(self, key: int) -> None:
+    def __init__(self, key: int, topic_bytes: TopicBytes) -> None:
         self.key = key
+        self._topic_bytes = topic_bytes
+        """Of all queues of its topic."""
         self.start = QueueOffset(0)
         self.end = QueueOffset(0)
         self.is_watched = False
@@ -86,6 +107,7 @@ class ConsumeQueue:
         self._bases.append(base)
         self._positions.append(position)
         self._sizes.append(size_bytes)
+        self._topic_bytes.count += size_bytes
         self.end = QueueOffset(base + record_count)
 
     def confirmed_end(self, confirm: int) -> QueueOffset:
@@ -155,6 +177,7 @@ class ConsumeQueue:
         if keep == 0:
             return
         self.start = QueueOffset(self._bases[keep]) if keep < len(self._bases) else self.end
+        self._topic_bytes.count -= sum(self._sizes[:keep])
         del self._bases[:keep]
         del self._positions[:keep]
         del self._sizes[:keep]
@@ -174,16 +197,20 @@ class ConsumeQueue:
         return head + bases.tobytes() + positions.tobytes() + sizes.tobytes()
 
     @classmethod
-    def from_bytes(cls, snapshot: memoryview) -> tuple["ConsumeQueue", memoryview]:
-        """The queue at the front of `snapshot`, and what follows it."""
+    def from_bytes(
+        cls, snapshot: memoryview, topic_bytes: Callable[[int], TopicBytes]
+    ) -> tuple["ConsumeQueue", memoryview]:
+        """The queue at the front of `snapshot`, and what follows it. `topic_bytes`: of a queue's
+        key."""
         key, start, end, count = _QUEUE_HEAD.unpack_from(snapshot)
-        queue = cls(key)
+        queue = cls(key, topic_bytes(key))
         queue.start, queue.end = QueueOffset(start), QueueOffset(end)
         rest = snapshot[_QUEUE_HEAD.size :]
         for column in (queue._bases, queue._positions, queue._sizes):
             size = count * column.itemsize
             column.frombytes(rest[:size])
             rest = rest[size:]
+        queue._topic_bytes.count += sum(queue._sizes)
         return queue, rest
 
 
@@ -192,6 +219,16 @@ class ConsumeQueues:
 
     def __init__(self) -> None:
         self._queues: dict[int, ConsumeQueue] = {}
+        self._bytes: dict[TopicId, TopicBytes] = {}
+        """By topic, of those with queues."""
+
+    def topic_bytes(self, topic_id: int) -> int:
+        """Bytes of the batches that the queues of a topic hold, up to `end` on a master."""
+        found = self._bytes.get(TopicId(topic_id))
+        return 0 if found is None else found.count
+
+    def _bytes_of(self, key: int) -> TopicBytes:
+        return self._bytes.setdefault(topic_of(key), TopicBytes())
 
     def get(self, key: int) -> ConsumeQueue | None:
         return self._queues.get(key)
@@ -199,7 +236,7 @@ class ConsumeQueues:
     def get_or_make(self, key: int) -> ConsumeQueue:
         queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[key] = ConsumeQueue(key)
+            queue = self._queues[key] = ConsumeQueue(key, self._bytes_of(key))
         return queue
 
     def all(self) -> list[ConsumeQueue]:
@@ -213,6 +250,7 @@ class ConsumeQueues:
     def drop_topic(self, topic_id: int) -> None:
         for key in [key for key in self._queues if topic_of(key) == topic_id]:
             del self._queues[key]
+        self._bytes.pop(TopicId(topic_id), None)
 
     def snapshot(self, log_start: int = 0) -> bytes:
         # A queue without a record is not state: only a reader's question made it.
@@ -225,6 +263,6 @@ class ConsumeQueues:
         (count,) = _COUNT.unpack_from(snapshot)
         rest = snapshot[_COUNT.size :]
         for _ in range(count):
-            queue, rest = ConsumeQueue.from_bytes(rest)
+            queue, rest = ConsumeQueue.from_bytes(rest, queues._bytes_of)
             queues._queues[queue.key] = queue
         return queues

@@ -22,7 +22,6 @@ from paceline.errors import (
     BadRequestError,
     OverloadedError,
     PacelineError,
-    QuotaExceededError,
     ShuttingDownError,
     to_problem,
 )
@@ -495,8 +494,7 @@ class StreamConnection(StreamFrames):
 
     def failed(self, request_id: int, error: PacelineError) -> None:
         self._counters.refused(error.code)
-        if isinstance(error, QuotaExceededError):
-            self._asker.throttled(error)
+        self._asker.throttled(error)
         if self._watch is not None:
             self._watch.failed(self, request_id, error.code)
         operation = self._pending.get(request_id, Operation.CALL) & _OPERATION_MASK

@@ -34,6 +34,7 @@ from paceline_broker.service.pop.dead_letters import DeadLetterMaker
 from paceline_broker.service.pop.pop import Receipts
 from paceline_broker.service.produce.auto_create import Ask, AutoCreator
 from paceline_broker.service.produce.send import Sender
+from paceline_broker.service.produce.storage_quotas import StorageQuotas
 from paceline_broker.service.queries.calls import QueryCalls
 from paceline_broker.service.retry.calls import SendBackCalls
 from paceline_broker.service.retry.resend import Resend
@@ -88,6 +89,7 @@ class Service:
             settings,
             work,
             self.hooks,
+            StorageQuotas(self.routes, self.access, clock.monotonic_ms),
             delays_from_ms=fire.delays_from_ms,
             on_pending=poke,
         )

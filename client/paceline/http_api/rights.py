@@ -10,7 +10,12 @@ from typing import Any
 
 from aiohttp import web
 
-from paceline.errors import ForbiddenError, QuotaExceededError, UnauthenticatedError
+from paceline.errors import (
+    ForbiddenError,
+    PacelineError,
+    QuotaExceededError,
+    UnauthenticatedError,
+)
 from paceline.http_api.openapi import Resource
 from paceline.platform.telemetry import Metrics
 from paceline.security.access import ASKING, NODE, Access, Asker, Principal
@@ -69,7 +74,7 @@ def rights_middleware(
         response: web.StreamResponse | None = None
         try:
             response = await handler(request)
-        except QuotaExceededError as error:
+        except PacelineError as error:
             asker.throttled(error)
             raise
         finally:

@@ -16,14 +16,14 @@ from paceline.errors import (
     BadNameError,
     NotAuthorizedError,
     NotYetAvailableError,
-    QuotaExceededError,
+    PacelineError,
     UnauthenticatedError,
 )
 from paceline.platform.ports import Clock
 from paceline.platform.telemetry import strangers
 from paceline.security.decide import Rules, Verdict
 from paceline.security.key_uses import KeyUses
-from paceline.security.quotas import Quotas, UserQuota
+from paceline.security.quotas import QUOTA_ERRORS, Quotas, UserQuota
 from paceline.security.tokens import Tokens
 from paceline.wire.calls.request import Request
 from paceline.wire.cluster import ClusterView
@@ -422,10 +422,10 @@ class Asker(NamedTuple):
         user = self.bounded_user
         return None if user is None else self.access.quotas.of(user, client_id)
 
-    def throttled(self, error: QuotaExceededError) -> None:
-        """Count for the user that a quota has refused something."""
-        user, kind = self.bounded_user, error.details.get("kind")
-        if user is not None and isinstance(kind, str):
+    def throttled(self, error: PacelineError) -> None:
+        """Count for the user that a quota has refused something, if that is what the error says."""
+        kind = error.details.get("kind") if isinstance(error, QUOTA_ERRORS) else None
+        if isinstance(kind, str) and (user := self.bounded_user) is not None:
             self.access.quotas.throttle(user, kind)
 
     def still_holds(self) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from paceline.errors import QuotaExceededError
+from paceline.errors import QuotaExceededError, StorageQuotaExceededError
 from paceline.wire.quotas import EACH, Quota
 from paceline.wire.users import ANONYMOUS, Security
 
@@ -26,6 +26,7 @@ BUCKETS_MAX = 20_000
 """Of quotas that each user or each client has. Clients choose their ids: beyond it all others of
 such a quota share one bucket."""
 CONNECTION_RETRY_MS = 1_000
+QUOTA_ERRORS = (QuotaExceededError, StorageQuotaExceededError)
 RATES = ("bytes_in", "bytes_out", "requests")
 
 

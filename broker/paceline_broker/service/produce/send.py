@@ -18,6 +18,7 @@ from paceline.errors import (
     PacelineError,
     ProducerFencedError,
     QueueSealedError,
+    StorageQuotaExceededError,
     TopicNotFoundError,
 )
 from paceline.platform.ports import Buffer, Clock
@@ -49,6 +50,7 @@ from paceline_broker.service.counters import Counters
 from paceline_broker.service.delays.intake import take_delayed
 from paceline_broker.service.hooks import Hooks
 from paceline_broker.service.long_work import Job, LongWork
+from paceline_broker.service.produce.storage_quotas import StorageQuotas
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 from paceline_broker.service.topic_records import log_topic
@@ -145,6 +147,7 @@ class Sender:
         settings: ServiceSettings,
         work: LongWork,
         hooks: Hooks,
+        storage: StorageQuotas,
         *,
         delays_from_ms: Callable[[], int],
         on_pending: Callable[[], None],
@@ -152,6 +155,7 @@ class Sender:
         """`delays_from_ms`: from when a delay counts that begins now (fire_clock.py); `on_pending`:
         told when messages that wait were appended, of which one may be the next to act on."""
         self._hooks = hooks
+        self._storage = storage
         self._work = work
         self._role = role
         self._routes = routes
@@ -264,6 +268,12 @@ class Sender:
             return
         if header.producer_id and self._is_answered(header, key, writer, sink, request_id):
             return
+        if header.topic_id in self._storage.limits:
+            try:
+                self._storage.check(header.topic_id, header.size_bytes, projections.consume_queues)
+            except StorageQuotaExceededError as error:
+                sink.failed(request_id, error)
+                return
         now = writer.appender.log_time_ms()
         try:
             is_pending = header.kind != Kind.NORMAL

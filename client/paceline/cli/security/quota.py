@@ -46,12 +46,18 @@ _LIMIT = click.IntRange(1)
 )
 @click.option("--topics", type=_LIMIT, help="Topics of a namespace.")
 @click.option("--groups", type=_LIMIT, help="Consumer groups of a namespace.")
+@click.option(
+    "--storage",
+    "storage_bytes",
+    type=_LIMIT,
+    help="Bytes that a namespace or topic keeps in each broker group.",
+)
 @cluster_options
 def set_(subject: str, connect: Connect, as_json: bool, **limits: Any) -> None:
     """Set all limits of SUBJECT; what is not given is not limited.
 
-    SUBJECT is User:NAME, User:NAME/Client:ID or Namespace:NAME. User:* is each user that has no
-    quota of its own, User:NAME/Client:* likewise each client.
+    SUBJECT is User:NAME, User:NAME/Client:ID, Namespace:NAME or Topic:NAME. User:* is each user
+    that has no quota of its own, User:NAME/Client:* likewise each client.
     """
     from paceline.wire.quotas import Quota
 

@@ -1,14 +1,22 @@
 """The queue index: lookups, limits, and confirm as the border."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paceline.errors import CorruptLogError
-from paceline_broker.projections.consume_queues import ConsumeQueue, ConsumeQueues, Run
+from paceline_broker.projections.consume_queues import (
+    ConsumeQueue,
+    ConsumeQueues,
+    Run,
+    TopicBytes,
+    queue_key,
+)
 
 
 def a_queue(*batches: tuple[int, int, int]) -> ConsumeQueue:
     """Batches as (count of records, position, size)."""
-    queue = ConsumeQueue(1 << 16)
+    queue = ConsumeQueue(1 << 16, TopicBytes())
     for count, position, size in batches:
         queue.add(queue.end, count, position, size)
     return queue
@@ -85,3 +93,37 @@ def test_snapshot_ignores_queues_that_only_readers_asked_for() -> None:
 
     assert restored.snapshot() == queues.snapshot()
     assert [queue.key for queue in restored.all()] == [5]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("add"), st.integers(1, 3), st.integers(0, 2), st.integers(1, 999)),
+            st.tuples(st.just("below"), st.integers(0, 5000)),
+            st.tuples(st.just("drop"), st.integers(1, 3)),
+            st.tuples(st.just("again")),
+        ),
+        max_size=40,
+    )
+)
+def test_bytes_of_topics_are_the_sums_of_what_their_queues_hold(
+    steps: list[tuple[str, ...] | tuple[str, int] | tuple[str, int, int, int]],
+) -> None:
+    queues, position = ConsumeQueues(), 0
+    for step in steps:
+        match step:
+            case ("add", int(topic), int(queue_id), int(size)):
+                queue = queues.get_or_make(queue_key(topic, queue_id))
+                queue.add(queue.end, 1, position, size)
+                position += size
+            case ("below", int(log_start)):
+                queues.drop_below(log_start)
+            case ("drop", int(topic)):
+                queues.drop_topic(topic)
+            case _:
+                queues = ConsumeQueues.restore(memoryview(queues.snapshot()))
+
+    for topic in (1, 2, 3):
+        held = [queue for queue in queues.all() if queue.topic_id == topic]
+        expected = sum(sum(queue.sizes(0, len(queue))) for queue in held)
+        assert queues.topic_bytes(topic) == expected

@@ -400,3 +400,24 @@ async def test_a_user_has_as_many_connections_as_its_quota_allows() -> None:
     assert (status, problem["code"], stream) == (429, "QUOTA_EXCEEDED", 429)
     assert (others, again) == (200, 200)
     assert told == {("ana", "connections"): 2}
+
+
+async def test_a_batch_beyond_a_storage_quota_is_refused_and_the_stream_goes_on() -> None:
+    async with a_secured_door(ana=(entry("Topic:orders", PUB),)) as door:
+        access = door.service.access
+        access.apply(access.security.changed(quotas={"Topic:orders": Quota(storage_bytes=600)}))
+        stream = await RawStream.open(door.port, bearer("ana"))
+        for number, body in enumerate((b"x" * 300, b"x" * 400, b"small")):
+            stream.ask(number, Operation.PRODUCE, a_batch(body))
+        answers = sorted([await stream.answer() for _ in range(3)])
+        document = {"messages": [{"body": "x" * 500}]}
+        url = "/v1/topics/orders/messages"
+        headers = {**bearer("ana"), **JSON_TYPE}
+        status, problem = await door.ask("POST", url, document, headers=headers)
+        told = access.quotas.throttled()
+        stream.close()
+
+    assert [answer[2] for answer in answers] == [0, 1, 0]
+    assert orjson.loads(answers[1][3])["code"] == "STORAGE_QUOTA_EXCEEDED"
+    assert (status, problem["code"]) == (507, "STORAGE_QUOTA_EXCEEDED")
+    assert told == {("ana", "storage"): 2}
