@@ -80,7 +80,6 @@ class ControllerNode:
         self._secrets = secrets
         self.secrets: Secrets = lambda: secrets.all
         self._expected_cluster_id = expected_cluster_id
-        self._provider = open_identity_provider(config, clock)
         self._has_caught_up = False
         self.access = self._make_access(clock)
         self.proofs = self._make_proofs(clock)
@@ -117,11 +116,13 @@ class ControllerNode:
         self._attach_metrics(clock)
 
     def _make_access(self, clock: Clock) -> Access:
+        config = self._config
+        self._provider = open_identity_provider(config, clock)
         return Access(
             clock,
             tokens=Tokens(self.secrets, self._provider),
             is_current=self._is_current,
-            is_closed=self._config.is_closed,
+            is_closed=config.is_closed,
         )
 
     def _attach_metrics(self, clock: Clock) -> None:

@@ -120,9 +120,17 @@ class MessageRoutes:
         max_bytes = room_for(request, min(max_bytes, FRAME_BYTES_MAX), at_least=SMALL_FETCH_BYTES)
         asker, topics = request[ASKER], {queue.topic_id for queue in queues}
         asker.check_topics(topics, SUB)
+        names = {topic_id: self._service.routes.topic_name(topic_id) for topic_id in topics}
+        shared = {topic_id: asker.namespace_quota(name) for topic_id, name in names.items()}
+        for quota in shared.values():
+            if quota is not None:
+                quota.check()
         answer = await self._messages.fetch(
             queues, wait_ms=wait_ms, max_bytes=max_bytes, min_bytes=min_bytes
         )
+        for part in answer.parts:
+            if (quota := shared[part.topic_id]) is not None:
+                quota.spend(bytes_out=part.size)
         asker.check_topics(topics, SUB)  # it may have waited, and rights have changed
         head = answer.head()
         response = web.StreamResponse(headers={"Content-Type": BATCH_TYPE})

@@ -50,7 +50,7 @@ from paceline.wire.stream import (
 from paceline_broker.server import stream_stillness
 from paceline_broker.server.stream_frames import SCRATCH_BYTES, TURN_REQUESTS_MAX, StreamFrames
 from paceline_broker.server.stream_memory import AHEAD_BYTES, FrameBuffer, RequestBytes
-from paceline_broker.server.stream_rights import StreamRights
+from paceline_broker.server.stream_rights import StreamRights, topic_of_batch
 from paceline_broker.server.stream_stillness import Stillness
 from paceline_broker.service.fetch.read import Fetched
 from paceline_broker.service.fetch.sessions import SESSION_QUEUES_MAX
@@ -165,6 +165,7 @@ class StreamConnection(StreamFrames):
         self._counters = service.counters
         self._role = service.role
         self._watch = server.watch
+        self._quotas = service.access.quotas
         self._loop = asyncio.get_running_loop()
         self.closed: asyncio.Future[None] = self._loop.create_future()
         """Done when the connection has ended."""
@@ -191,6 +192,8 @@ class StreamConnection(StreamFrames):
         self._stillness = Stillness()
         self._asker = asker
         self._rights = StreamRights(asker) if service.access.is_on else None
+        self._client_id = ""
+        """What the client last called itself here; empty: it has not."""
         self._quota = asker.quota
         self._rest: asyncio.TimerHandle | None = None
         """Until then nothing is read: the user has taken more than its quota."""
@@ -263,11 +266,16 @@ class StreamConnection(StreamFrames):
 
         So a fetch that waits ends too. The client comes back and is told what it lacks.
         """
-        self._quota = self._asker.quota
+        self._quota = self._asker.quota_of(self._client_id)
         if not self._asker.access.is_on:
             self._rights = None
         elif self._rights is None or not self._rights.still_holds():
             self.close()  # also when rights are switched on: what it has done is not known
+
+    def is_client(self, client_id: str) -> None:
+        """The client has said who it is: its quota counts."""
+        self._client_id = client_id
+        self._quota = self._asker.quota_of(client_id)
 
     def check_stall(self) -> None:
         """Called every `STALL_SWEEP_S`: abort if a frame or the writing stood still too long."""
@@ -325,6 +333,8 @@ class StreamConnection(StreamFrames):
         if operation == Operation.PRODUCE:
             if self._rights is not None and not self._may_send(request_id, body):
                 return
+            if self._quotas.limits_namespaces:
+                self._spend_in_namespace(topic_of_batch(body), bytes_in=len(body))
             job = self._sender.send(body, self, request_id, asker=self.asker)
             if job is not None:
                 job.then = self._checked
@@ -343,7 +353,17 @@ class StreamConnection(StreamFrames):
     def _spend(self, *, bytes_in: int = 0, bytes_out: int = 0, requests: int = 0) -> None:
         """Count it for the user, and rest if that was too much."""
         assert self._quota is not None
-        wait_ms = self._quota.spend(bytes_in=bytes_in, bytes_out=bytes_out, requests=requests)
+        self._rest_for(self._quota.spend(bytes_in=bytes_in, bytes_out=bytes_out, requests=requests))
+
+    def _spend_in_namespace(self, topic_id: int, *, bytes_in: int = 0, bytes_out: int = 0) -> None:
+        """Count it for the topic's namespace, and rest if that was too much."""
+        name = self._server.service.routes.topic_name(topic_id)
+        quota = self._asker.namespace_quota(name)
+        if quota is not None:
+            self._rest_for(quota.spend(bytes_in=bytes_in, bytes_out=bytes_out))
+
+    def _rest_for(self, wait_ms: int) -> None:
+        """Read nothing for so long, or for `WAIT_MS_MAX`."""
         if wait_ms and self._rest is None:
             self._turn_requests = TURN_REQUESTS_MAX  # what was read and not taken waits as well
             rest_s = min(wait_ms, WAIT_MS_MAX) / 1000
@@ -491,6 +511,9 @@ class StreamConnection(StreamFrames):
         self._out.extend(answer.buffers)
         if self._quota is not None:
             self._spend(bytes_out=size)
+        if self._quotas.limits_namespaces:
+            for part in answer.parts:
+                self._spend_in_namespace(part.topic_id, bytes_out=part.size)
 
     def failed(self, request_id: int, error: PacelineError) -> None:
         self._counters.refused(error.code)

@@ -12,6 +12,11 @@ _TOPIC_ID = slice(68, 72)
 """In a record batch, little-endian."""
 
 
+def topic_of_batch(batch: Buffer) -> int:
+    """The topic id in a batch's header; anything, of what is no batch."""
+    return int.from_bytes(batch[_TOPIC_ID], "little")
+
+
 class StreamRights:
     """Of one connection, while rights are switched on."""
 
@@ -22,7 +27,7 @@ class StreamRights:
 
     def check_send(self, batch: Buffer) -> None:
         """Raise unless it may send to the batch's topic. What is no batch, the sender refuses."""
-        topic_id = int.from_bytes(batch[_TOPIC_ID], "little")
+        topic_id = topic_of_batch(batch)
         if topic_id not in self._sent and len(batch) >= _TOPIC_ID.stop:
             self.asker.check_topic(topic_id, PUB)
             self._sent.add(topic_id)

@@ -69,12 +69,8 @@ class Service:
         self.role, self.clock, self.settings = role, clock, settings
         self.counters, self.budget = Counters(), ByteBudget(settings.request_bytes_max)
         self.routes = Routes(group)
-        self.access = Access(
-            clock,
-            topic_name=self.routes.known_name,
-            tokens=tokens,
-            is_closed=settings.is_closed,
-        )
+        known, is_closed = self.routes.known_name, settings.is_closed
+        self.access = Access(clock, topic_name=known, tokens=tokens, is_closed=is_closed)
         self.creator = AutoCreator(self.routes, settings, ask, clock)
         work = self.work = LongWork(self.budget)
         fire = FireClock(clock, trust, told_unix_ms)

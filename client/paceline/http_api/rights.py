@@ -21,6 +21,7 @@ from paceline.platform.telemetry import Metrics
 from paceline.security.access import ASKING, NODE, Access, Asker, Principal
 from paceline.security.certificates import CLIENT_URI, uris_of
 from paceline.security.node_proof import NodeProofs
+from paceline.security.quotas import UserQuota
 from paceline.server.http_guard import BODY_DIGEST, place_of
 from paceline.wire.calls.request import Request
 from paceline.wire.proof import CHALLENGE_HEADER, DIGEST_HEADER, NODE_HEADER, SOURCE_HEADER
@@ -67,8 +68,8 @@ def rights_middleware(
         asker.check(declared[route], request.match_info.get)
         _hold_connection(asker, request)
         ASKING.set(asker.bounded_user)
-        version, quota = access.version, asker.quota
-        if quota is not None:
+        version, quotas = access.version, _quotas(asker, request)
+        for quota in quotas:
             quota.check()
             quota.spend(requests=1)
         response: web.StreamResponse | None = None
@@ -78,7 +79,7 @@ def rights_middleware(
             asker.throttled(error)
             raise
         finally:
-            if quota is not None:
+            for quota in quotas:
                 quota.spend(
                     bytes_in=request.content.total_bytes,
                     bytes_out=(response and response.content_length) or 0,
@@ -90,6 +91,12 @@ def rights_middleware(
         return response
 
     return check
+
+
+def _quotas(asker: Asker, request: web.Request) -> list[UserQuota]:
+    """Those that a request counts for: of its user, and of the namespace of its topic."""
+    found = (asker.quota, asker.namespace_quota(request.match_info.get("topic", "")))
+    return [quota for quota in found if quota is not None]
 
 
 def _hold_connection(asker: Asker, request: web.Request) -> None:

@@ -27,6 +27,7 @@ from paceline.security.quotas import QUOTA_ERRORS, Quotas, UserQuota
 from paceline.security.tokens import Tokens
 from paceline.wire.calls.request import Request
 from paceline.wire.cluster import ClusterView
+from paceline.wire.names import namespace_of
 from paceline.wire.rights import (
     SEE_GROUP,
     SEE_TOPIC,
@@ -421,6 +422,13 @@ class Asker(NamedTuple):
         """As `quota`, of the client with that id; empty: it is not known."""
         user = self.bounded_user
         return None if user is None else self.access.quotas.of(user, client_id)
+
+    def namespace_quota(self, topic: str) -> UserQuota | None:
+        """What all may take together who send to or read the topics of this one's namespace; None:
+        no limit. It counts also while rights are off."""
+        quotas = self.access.quotas
+        namespace = namespace_of(topic) if quotas.limits_namespaces else ""
+        return quotas.of_namespace(namespace, self.principal.user) if namespace else None
 
     def throttled(self, error: PacelineError) -> None:
         """Count for the user that a quota has refused something, if that is what the error says."""

@@ -26,6 +26,7 @@ BUCKETS_MAX = 20_000
 """Of quotas that each user or each client has. Clients choose their ids: beyond it all others of
 such a quota share one bucket."""
 CONNECTION_RETRY_MS = 1_000
+_NAMESPACE = "Namespace:"
 QUOTA_ERRORS = (QuotaExceededError, StorageQuotaExceededError)
 RATES = ("bytes_in", "bytes_out", "requests")
 
@@ -118,14 +119,21 @@ class Quotas:
         self._buckets: dict[tuple[str, str], _Kept] = {}
         """By whose they are, and rate."""
         self._found: dict[tuple[str, str], UserQuota | None] = {}
+        """By user, and its client's id or the subject of a namespace."""
         self._connections: Counter[str] = Counter()
         """Open ones, by user."""
+        self.limits_namespaces = False
+        """Bytes of a namespace are limited."""
         self._throttled: Counter[tuple[str, str]] = Counter()
         """How often somebody had to wait or was refused, by user and kind."""
 
     def apply(self, security: Security) -> None:
         """Users or quotas have changed; who has the same limit keeps what was counted."""
         self._quotas = dict(security.quotas)
+        self.limits_namespaces = any(
+            subject.startswith(_NAMESPACE) and (quota.bytes_in_per_s or quota.bytes_out_per_s)
+            for subject, quota in self._quotas.items()
+        )
         self._found.clear()
         self._buckets = {
             key: kept
@@ -141,14 +149,16 @@ class Quotas:
         """What counts for a user's client; None: it has no limit. `client_id` empty: unknown."""
         if not self._quotas:
             return None
-        key = (user, client_id)
+        key = (user, f"Client:{client_id}")
         if key not in self._found:
-            if len(self._found) >= BUCKETS_MAX:
-                self._found.clear()
-            buckets = {rate: self._bucket(user, client_id, rate) for rate in RATES}
-            given = {rate: bucket for rate, bucket in buckets.items() if bucket is not None}
-            throttled = partial(self.throttle, user)
-            self._found[key] = UserQuota(given, self._now_ms, throttled) if given else None
+            self._find(key, tuple(_subjects(user, client_id)))
+        return self._found[key]
+
+    def of_namespace(self, namespace: str, user: str) -> UserQuota | None:
+        """What counts for all who send to topics of a namespace or read them, for one of them."""
+        key = (user, _NAMESPACE + namespace)
+        if key not in self._found:
+            self._find(key, ((key[1], key[1]),))
         return self._found[key]
 
     # -- connections ------------------------------------------------------------------------------
@@ -196,8 +206,17 @@ class Quotas:
         limit: int | None = None if quota is None else getattr(quota, f"{rate}_per_s")
         return limit
 
-    def _bucket(self, user: str, client_id: str, rate: str) -> Bucket | None:
-        for subject, own in _subjects(user, client_id):
+    def _find(self, key: tuple[str, str], subjects: tuple[tuple[str, str], ...]) -> None:
+        """Note what counts for a user and its client, or in a namespace."""
+        if len(self._found) >= BUCKETS_MAX:
+            self._found.clear()
+        buckets = {rate: self._bucket(subjects, rate) for rate in RATES}
+        given = {rate: bucket for rate, bucket in buckets.items() if bucket is not None}
+        throttled = partial(self.throttle, key[0])
+        self._found[key] = UserQuota(given, self._now_ms, throttled) if given else None
+
+    def _bucket(self, subjects: tuple[tuple[str, str], ...], rate: str) -> Bucket | None:
+        for subject, own in subjects:
             limit = self._limit(subject, rate)
             if limit is None:
                 continue

@@ -30,6 +30,13 @@ class Peer(Protocol):
     def peer(self) -> str | None: ...
 
 
+@runtime_checkable
+class Introduced(Protocol):
+    """A connection that wants to know who speaks over it."""
+
+    def is_client(self, client_id: str) -> None: ...
+
+
 def text_of(topics: Iterable[str], about: Mapping[str, Any]) -> int:
     """Characters of the lists that a client tells of itself, which may be long."""
     filters: Mapping[str, str] = about.get("filters", {})

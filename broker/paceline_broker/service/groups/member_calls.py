@@ -16,7 +16,7 @@ from paceline.wire.names import (
     check_topic_name,
 )
 from paceline_broker.ports import Role
-from paceline_broker.service.groups.clients import ClientInfo, ClientTable, Peer
+from paceline_broker.service.groups.clients import ClientInfo, ClientTable, Introduced, Peer
 from paceline_broker.service.groups.members import Coordinator, Owned
 from paceline_broker.service.produce.auto_create import AutoCreator
 from paceline_broker.service.routes import Routes
@@ -127,6 +127,8 @@ class ClientCalls:
         address = caller.peer if isinstance(caller, Peer) else None
         now_ms = self._clock.monotonic_ms()
         self.clients.hear(info, via=caller, address=address, now_ms=now_ms)
+        if isinstance(caller, Introduced):
+            caller.is_client(asked.client_id)
         return wire.Nothing()
 
     async def list(self, asked: wire.Clients) -> wire.ClientsOf:

@@ -27,17 +27,14 @@ from paceline.security.certificates import TlsFiles
 from paceline.security.node_tls import NodeTls, TlsMode
 from paceline.wire.calls.request import Request
 from paceline.wire.calls.table import CALLS
-from paceline.wire.quotas import Quota
 from paceline.wire.rights import ANYBODY, KNOWN_USER, PUB, SUB, Needs
 from paceline.wire.stream import (
     FETCH_QUEUE,
     FOLLOW_HEADER,
-    UPGRADE_TOKEN,
     FetchQueue,
     Operation,
 )
 from paceline.wire.users import Mode, PolicyEntry, User
-from paceline_broker.server import stream as stream_door
 from paceline_broker.server.http import BrokerHttp
 from paceline_broker.server.openapi import OTHERS
 
@@ -267,37 +264,6 @@ async def test_a_call_that_waited_is_judged_by_the_rights_of_its_end(
     assert (status, problem["code"]) == (403, "NOT_AUTHORIZED")
 
 
-async def test_a_body_of_unknown_length_counts_for_the_quota() -> None:
-    async with a_secured_door(ana=(entry("Topic:orders", PUB),)) as door:
-        access = door.service.access
-        access.apply(access.security.changed(quotas={"User:ana": Quota(bytes_in_per_s=1000)}))
-
-        async def chunks() -> AsyncIterator[bytes]:
-            yield b" " * 50_000
-
-        url = f"http://127.0.0.1:{door.port}/v1/topics/orders/messages"
-        headers = {**bearer("ana"), "Content-Type": "application/json"}
-        async with door.session.post(url, data=chunks(), headers=headers) as answer:
-            assert answer.status == 400
-        status, problem = await door.ask("GET", "/v1/routes", headers=bearer("ana"))
-        assert (status, problem["code"]) == (429, "QUOTA_EXCEEDED")
-
-
-async def test_an_answer_of_a_call_on_a_stream_counts_for_the_quota(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(stream_door, "WAIT_MS_MAX", 20)
-    async with a_secured_door(ana=(entry("Topic:orders", PUB),)) as door:
-        access = door.service.access
-        access.apply(access.security.changed(quotas={"User:ana": Quota(bytes_out_per_s=1)}))
-        stream = await RawStream.open(door.port, bearer("ana"))
-
-        await stream.call("routes")
-        assert access.quotas.throttled() == {("ana", "bytes_out"): 1}
-        await stream.call("routes")  # it rests, and goes on
-        stream.close()
-
-
 async def test_a_node_of_the_cluster_may_ask_with_its_proof_of_that_very_body() -> None:
     body = orjson.dumps({"call": "clients"})
     proof = proof_of(PROOFS, "POST", "/v1/call", body)
@@ -351,73 +317,3 @@ async def test_a_client_is_known_by_its_certificate(tmp_path: Path) -> None:
         await http.close()
 
     assert statuses == {"ana": 200, "both": 401, "other": 401}
-
-
-async def test_who_takes_more_than_a_quota_waits_and_loses_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(stream_door, "WAIT_MS_MAX", 20)
-    async with a_secured_door(ana=(entry("Topic:orders", PUB, SUB),)) as door:
-        access = door.service.access
-        access.apply(access.security.changed(quotas={"User:ana": Quota(requests_per_s=2)}))
-        stream = await RawStream.open(door.port, bearer("ana"))
-        [connection] = door.http._streams._connections
-
-        for number in range(6):
-            stream.ask(number, Operation.PRODUCE, a_batch(b"%d" % number))
-        answers = [await stream.answer() for _ in range(6)]
-
-        assert [answer[0] for answer in answers] == list(range(6)), "in order"
-        assert {answer[2] for answer in answers} == {0}, "back-pressure, no error"
-        assert access.quotas.throttled()["ana", "requests"] >= 3
-        assert connection._rest is not None
-        status, problem = await door.ask("GET", "/v1/routes", headers=bearer("ana"))
-        assert (status, problem["code"]) == (429, "QUOTA_EXCEEDED")
-        door.clock.advance(10_000)
-        assert (await door.ask("GET", "/v1/routes", headers=bearer("ana")))[0] == 200
-        assert (await door.ask("GET", "/v1/routes", headers=bearer("bob")))[0] == 200
-        stream.close()
-
-
-async def test_a_user_has_as_many_connections_as_its_quota_allows() -> None:
-    path = "/v1/topics/orders/queues/0/messages?offset=0"
-    async with a_secured_door(ana=(entry("Topic:orders", SUB),)) as door:
-        access = door.service.access
-        access.apply(access.security.changed(quotas={"User:ana": Quota(connections=2)}))
-        first = await RawStream.open(door.port, bearer("ana"))
-        second = await RawStream.open(door.port, bearer("ana"))
-
-        status, problem = await door.ask("GET", path, headers=bearer("ana"))
-        upgrade = {"Connection": "Upgrade", "Upgrade": UPGRADE_TOKEN}
-        stream, _ = await door.ask("GET", "/v1/stream", headers={**bearer("ana"), **upgrade})
-        others, _ = await door.ask("GET", "/v1/status", headers=bearer("root"))
-        first.close()
-        await until(lambda: access.quotas.connections().get(("ana",)) == 1)
-        again, _ = await door.ask("GET", path, headers=bearer("ana"))
-        second.close()
-        told = access.quotas.throttled()
-
-    assert (status, problem["code"], stream) == (429, "QUOTA_EXCEEDED", 429)
-    assert (others, again) == (200, 200)
-    assert told == {("ana", "connections"): 2}
-
-
-async def test_a_batch_beyond_a_storage_quota_is_refused_and_the_stream_goes_on() -> None:
-    async with a_secured_door(ana=(entry("Topic:orders", PUB),)) as door:
-        access = door.service.access
-        access.apply(access.security.changed(quotas={"Topic:orders": Quota(storage_bytes=600)}))
-        stream = await RawStream.open(door.port, bearer("ana"))
-        for number, body in enumerate((b"x" * 300, b"x" * 400, b"small")):
-            stream.ask(number, Operation.PRODUCE, a_batch(body))
-        answers = sorted([await stream.answer() for _ in range(3)])
-        document = {"messages": [{"body": "x" * 500}]}
-        url = "/v1/topics/orders/messages"
-        headers = {**bearer("ana"), **JSON_TYPE}
-        status, problem = await door.ask("POST", url, document, headers=headers)
-        told = access.quotas.throttled()
-        stream.close()
-
-    assert [answer[2] for answer in answers] == [0, 1, 0]
-    assert orjson.loads(answers[1][3])["code"] == "STORAGE_QUOTA_EXCEEDED"
-    assert (status, problem["code"]) == (507, "STORAGE_QUOTA_EXCEEDED")
-    assert told == {("ana", "storage"): 2}
