@@ -208,7 +208,7 @@ class Access:
         principal = Principal(name, source)
         if name in (ANONYMOUS, NODE):
             raise UnauthenticatedError(f"{name} is no user that a certificate can be for")
-        self.check_valid(principal)
+        self._check_counts(principal)
         return principal
 
     def _holder(self, authorization: str, source: str) -> Principal:
@@ -233,11 +233,20 @@ class Access:
         if key is None or not key.is_secret(secret):
             # Whether there is such a key is not told to whoever does not hold it.
             raise UnauthenticatedError("this access key is unknown, or its secret key is another")
-        self.check_valid(principal)
+        self._check_counts(principal)
         return principal
 
     def check_valid(self, principal: Principal) -> None:
-        """UnauthenticatedError once the user or the key of a principal does not count any more."""
+        """UnauthenticatedError once the user or the key of a principal does not count any more; in
+        a dry run that is only told and counted."""
+
+        def still() -> Principal:
+            self._check_counts(principal)
+            return principal
+
+        self._known(still, principal.source)
+
+    def _check_counts(self, principal: Principal) -> None:
         name, held = principal.user, principal.access_key
         if principal.is_node or name == ANONYMOUS or not self.is_on:
             return
@@ -439,10 +448,12 @@ class Asker(NamedTuple):
     def still_holds(self) -> bool:
         """Whether it is still known, and all that was `granted` would be again."""
         access, principal = self.access, self.principal
+        if not access.is_enforced:
+            return len(self.granted or ()) < GRANTED_MAX
         try:
             access.check_valid(principal)
         except UnauthenticatedError:
-            return not access.is_enforced
+            return False
         granted = self.granted or ()
         return len(granted) < GRANTED_MAX and all(access.may(principal, *each) for each in granted)
 

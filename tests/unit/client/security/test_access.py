@@ -193,6 +193,17 @@ def test_in_a_dry_run_nothing_is_refused_and_everything_told(
     assert asker.sees_topic("orders")
 
 
+def test_in_a_dry_run_whoever_does_not_count_any_more_goes_on_and_is_counted() -> None:
+    access = an_access(a_security(mode=Mode.DRY_RUN, ana=(entry("Topic:orders", PUB),)))
+    ana = of(access, "ana")._replace(granted=set())
+    access.apply(access.security.with_user("ana", User(is_enabled=False)))
+
+    ana.check_topic("orders", PUB)
+
+    assert ana.still_holds()
+    assert access.unauthenticated_count == 1
+
+
 def test_in_a_dry_run_a_certificate_of_nobody_is_let_in_and_counted() -> None:
     access = an_access(a_security(mode=Mode.DRY_RUN))
     assert access.authenticate_certificate({"unknown"}, source=HERE).user == "anonymous"
