@@ -3,6 +3,7 @@
 import pytest
 
 from paceline_chaos.mutants import MUTANTS
+from paceline_chaos.mutants.features.rights import RIGHTS
 from paceline_chaos.verify_jobs import run_one
 
 CORE_SAMPLE = (
@@ -34,8 +35,14 @@ RAFT_SAMPLE = (
     *("INV-10-vote", "INV-10-votes", "INV-10-part", "INV-10-start", "INV-10-cut"),
     *("INV-10-match", "INV-10-roll", "INV-10-told", "R38-twice"),
 )
-MOMENT_SAMPLE = {mutant.script: rule for rule, mutant in MUTANTS.items() if mutant.script}.values()
-"""Of each script the last. All of these are caught by a few seeds; `make verify` has the rest."""
+MOMENT_SAMPLE = dict.fromkeys(
+    (
+        *{mutant.script: rule for rule, mutant in MUTANTS.items() if mutant.script}.values(),
+        *(mutant.rule for mutant in RIGHTS),
+    )
+)
+"""Of each script the last, and all that rights rest on. All of these are caught by a few seeds;
+`make verify` has the rest."""
 SEEDS_MAX = {"core": 40, "world": 8, "moments": 3, "raft": 20}
 LIKELY = {
     "R3": 25,
@@ -50,6 +57,7 @@ LIKELY = {
     "L10": 11,
     "L11": 3,
     "R28-sealed": 1,
+    "S31-source": 1,
 }
 """Seeds that are tried first, as they caught it last; if one does no more, the others are tried."""
 

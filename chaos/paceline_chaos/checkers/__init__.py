@@ -9,9 +9,6 @@ or the code under test; it may know less than happened (probes are samples) and 
 a violation is always proved by the entries that it names. `judged.X` in the counters says how much
 there was to judge; 0 means that the history is silent on X, not that X holds. `excused.NAME` says
 how often something was not judged, or not held against anybody: see `allowances`.
-
-Not judged, because the system has no such a feature yet: S31 (rights). It comes
-with its feature.
 """
 
 from collections import Counter
@@ -38,6 +35,7 @@ from paceline_chaos.checkers.messages import (
     transactions,
     visibility,
 )
+from paceline_chaos.checkers.security import rights
 from paceline_chaos.history.decided import decided
 from paceline_chaos.history.model import History, Operation, Outcome, Pull, Send
 from paceline_chaos.verdict import HARNESS, Verdict, Violation
@@ -75,6 +73,7 @@ ALL: dict[str, Checker] = {
     "S28": retention.starts_only_rise,
     "S29": retries.dead_letters_had_their_attempts,
     "S30": mastership.only_caught_up_replicas_count,
+    "S31": rights.nobody_does_what_he_may_not,
     "S32": metadata.controllers_agree,
     "S33": learners.learners_are_in_no_set,
     "S34": handed.provisional_offsets_are_handed_over,
@@ -85,6 +84,9 @@ ALL: dict[str, Checker] = {
     "S39": filters.filtered_groups_get_what_they_want,
     "S40": queries.answers_are_true,
     "S41": hooks.hooks_are_told_of_everything_once,
+    "S42": rights.nobody_sees_what_is_not_his,
+    "S43": rights.nobody_is_refused_who_may,
+    "S44": rights.nobody_locks_all_out,
     "INV-2": replicas.positions_are_in_order,
     "INV-8": visibility.nothing_above_confirm_is_served,
     "INV-11": locks.tokens_only_grow,
@@ -104,6 +106,7 @@ ALL: dict[str, Checker] = {
     "L9": groups.commits_catch_up,
     "L10": groups.queues_are_started_once,
     "L11": liveness.ranges_are_told,
+    "L12": rights.rights_arrive,
 }
 """Property -> its checker."""
 SAFETY = tuple(name for name in ALL if not name.startswith("L"))

@@ -4,6 +4,7 @@ What comes of it is in the history; nothing is judged here.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from paceline.errors import CorruptLogError, OffsetOutOfRangeError, PacelineError
 from paceline.net.cluster import Cluster
@@ -15,8 +16,11 @@ from paceline_chaos.cluster_sim.jobs.permitting import PERMIT_TOPIC, permit
 from paceline_chaos.cluster_sim.jobs.querying import ask_for_all
 from paceline_chaos.cluster_sim.jobs.reading import first_of, pull_http
 from paceline_chaos.cluster_sim.nodes import BrokerNode
+from paceline_chaos.cluster_sim.rights.securing import ROOT_KEY, TENANT_TOPICS, credentials_of
 from paceline_chaos.cluster_sim.workload import TOPIC
 from paceline_chaos.history.model import AlterTopic, Commit, History, Outcome, Pop, Queue, Send
+from paceline_chaos.history.recorder import RecorderOf
+from paceline_chaos.history.secured import SecurityApplied
 
 _TRIES = 5
 
@@ -26,22 +30,23 @@ async def drain(
 ) -> None:
     """Read every queue from every broker, from its first message to its last, and ask what each
     group has committed."""
+    if any(isinstance(entry, SecurityApplied) for entry in history.entries):
+        around = _as_super_user(around)
     cluster = around.cluster()
     links = GroupLinks(cluster)
     cluster.start()
     try:
         if any(isinstance(entry, AlterTopic) for entry in history.entries):
             await restore(cluster, around, queues=queues)
-        is_permitted = any(
-            isinstance(entry, Send) and entry.topic == PERMIT_TOPIC for entry in history.entries
-        )
-        if is_permitted:
+        sent_to = {entry.topic for entry in history.entries if isinstance(entry, Send)}
+        others = sorted(sent_to & {PERMIT_TOPIC, *TENANT_TOPICS})
+        if PERMIT_TOPIC in others:
             await permit(cluster, around)
         for node in nodes:
             for number in range(queues):
                 await _drain_queue(around, cluster, node, Queue(TOPIC, node.group, number))
-            if is_permitted:
-                await _drain_queue(around, cluster, node, Queue(PERMIT_TOPIC, node.group, 0))
+            for topic in others:
+                await _drain_queue(around, cluster, node, Queue(topic, node.group, 0))
         for group, queue in sorted(_committed_lanes(history)):
             for _ in range(_TRIES):
                 if await ask_committed(around, links, group, queue) is not None:
@@ -50,6 +55,15 @@ async def drain(
     finally:
         await links.close()
         await cluster.close()
+
+
+def _as_super_user(around: Around) -> Around:
+    """Whoever reads everything in the end; nobody else may read what tenants have."""
+    return replace(
+        around,
+        credentials=credentials_of(ROOT_KEY),
+        recorder=RecorderOf(around.recorder, access_key=ROOT_KEY),
+    )
 
 
 def _committed_lanes(history: History) -> set[tuple[str, Queue]]:

@@ -274,6 +274,7 @@ class BrokerNode(Node):
         super().__init__(name, machine, topology, addresses, bugs)
         self.group = group
         self.address = addresses.broker(name)
+        self.on_built: Callable[[BrokerNode, Broker], None] = lambda me, broker: None
         self._broker: Broker | None = None
         self._unhealthy_since_ms: int | None = None
 
@@ -349,6 +350,7 @@ class BrokerNode(Node):
             boot=f"boot-{self.name}-{self.boots}",
             node=LogNode(name=self.name),
         )
+        self.on_built(self, self._broker)
         await serve_broker(self._broker)
 
     def _config(self) -> BrokerConfig:

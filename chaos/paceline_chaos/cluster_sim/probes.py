@@ -11,11 +11,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from msgspec import to_builtins
+
 from paceline.platform.telemetry import current_node
-from paceline_chaos.cluster_sim.nodes import ControllerServer, Node
+from paceline.security.access import Access
+from paceline.wire.users import Security
+from paceline_broker.app import Broker
+from paceline_chaos.cluster_sim.nodes import BrokerNode, ControllerServer, Node
 from paceline_chaos.cluster_sim.stage import Stage
 from paceline_chaos.history.entering import enter_probe
 from paceline_chaos.history.model import Decision
+from paceline_chaos.history.secured import SecurityApplied
 from paceline_controller.node import ControllerNode
 
 PROBE_MS = 200
@@ -27,15 +33,19 @@ class Prober:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._decided: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        self._securities: dict[int, Security] = {}
+        """Version of users and rights -> what the controllers have decided."""
         self.zombies: set[tuple[str, int]] = set()
         """(broker, epoch) that believed to be master while a later epoch had begun."""
-        for node in stage.controllers.values():
+        for node in stage.nodes.values():
             self._added(node)
         stage.on_added.append(self._added)
 
     def _added(self, node: Node) -> None:
         if isinstance(node, ControllerServer):
             node.on_built = self._watch
+        elif isinstance(node, BrokerNode) and self._stage.topology.has_rights:
+            node.on_built = self._watch_rights_of
 
     def probe(self) -> None:
         """Enter what every broker that could answer says now."""
@@ -72,6 +82,46 @@ class Prober:
                 )
 
         node.quorum.on_applied(applied)
+        if self._stage.topology.has_rights:
+            self._watch_rights(server.name, node.access, lambda: node.machine.security)
+
+    def _watch_rights_of(self, node: BrokerNode, broker: Broker) -> None:
+        access = broker._service.access
+        decided = self._securities
+        self._watch_rights(node.name, access, lambda: decided.get(access.version, access.security))
+
+    def _watch_rights(self, name: str, access: Access, decided: Callable[[], Security]) -> None:
+        """Enter what the node is to decide by, as it starts and at each change: the version that it
+        says it has, with the content that the controllers' machine has of it."""
+
+        def applied() -> None:
+            security = decided()
+            self._securities[security.version] = security
+            self._stage.recorder.add(
+                SecurityApplied,
+                node=name,
+                version=access.version,
+                security=_without_secrets(security),
+            )
+
+        access.on_change(applied)
+        applied()
+
+
+def _without_secrets(security: Security) -> dict[str, Any]:
+    """As `SecurityApplied` has it."""
+    users = {
+        name: {"type": str(user.type), "is_enabled": user.is_enabled, "keys": list(user.keys)}
+        for name, user in security.users.items()
+    }
+    policies = {
+        name: {
+            "custom": [to_builtins(entry) for entry in policy.custom],
+            "default": [to_builtins(entry) for entry in policy.default],
+        }
+        for name, policy in security.policies.items()
+    }
+    return {"mode": str(security.mode), "users": users, "policies": policies}
 
 
 class EventCounter(logging.Handler):

@@ -32,6 +32,7 @@ from paceline_chaos.cluster_sim.jobs.permitting import PERMIT_TOPIC
 from paceline_chaos.cluster_sim.limits import bounds_of
 from paceline_chaos.cluster_sim.nodes import DATA, TRANSACTION_CHECKS, BrokerNode, Node
 from paceline_chaos.cluster_sim.probes import PROBE_MS, EventCounter, Prober, counted_logs
+from paceline_chaos.cluster_sim.rights.securing import TENANT_TOPICS
 from paceline_chaos.cluster_sim.script import Director, Notes, Script
 from paceline_chaos.cluster_sim.stage import Stage
 from paceline_chaos.cluster_sim.topology import LOAD_MS, Topology, draw_topology
@@ -464,7 +465,7 @@ class _World:
         static = {
             int(topic.topic_id): str(name)
             for name, topic in known.items()
-            if topic.logical_queues or name == PERMIT_TOPIC
+            if topic.logical_queues or name == PERMIT_TOPIC or name in TENANT_TOPICS
         }
         return {**system, **static, self.topic_id: TOPIC}
 

@@ -16,7 +16,7 @@ from paceline_chaos.cluster_sim.jobs.around import Around, IntendedError
 from paceline_chaos.cluster_sim.nodes import BrokerNode, ControllerServer, Node
 from paceline_chaos.cluster_sim.topology import Client, Topology
 from paceline_chaos.cluster_sim.workload import TOPIC, run_client
-from paceline_chaos.history.recorder import Recorder
+from paceline_chaos.history.recorder import Recorder, RecorderOf
 from paceline_chaos.sim.loop import SimStuck
 from paceline_chaos.sim.machine import Machine as SimMachine
 from paceline_chaos.sim.process import Process, State
@@ -51,6 +51,8 @@ class Stage:
         self.on_added: list[Callable[[Node], None]] = []
         """Told of each node that comes later."""
         self.clients = {client.name: client for client in topology.clients}
+        self._keys: dict[str, list[str]] = {}
+        """What an operator has given out (`Around.keys`)."""
         self._client_disks: dict[str, MemoryDisk] = {}
         self.client_processes: dict[str, list[Process]] = {name: [] for name in self.clients}
         for name in [*self.clients, _MAKER]:
@@ -229,12 +231,16 @@ class Stage:
 
     def around(self, name: str, *, incarnation: int = 1) -> Around:
         """The surroundings of a client program."""
-        topology = self.topology
+        topology, recorder = self.topology, self.recorder
+        if topology.has_rights:
+            source = self.simulation.machine(name).ip
+            recorder = RecorderOf(recorder, access_key="", source=source)
         return Around(
             client=name,
             life=incarnation,
             bootstrap=self.addresses.bootstrap,
-            recorder=self.recorder,
+            recorder=recorder,
+            keys=self._keys,
             clock=self.simulation.machine(name).clock,
             random=SeededRandom(f"{topology.seed}/client/{name}/{incarnation}"),
             seed=str(topology.seed),

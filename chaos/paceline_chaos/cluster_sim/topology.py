@@ -125,6 +125,11 @@ class Topology:
         return any("flood" in client.jobs for client in self.clients)
 
     @property
+    def has_rights(self) -> bool:
+        """Whether an operator switches rights on and off, and changes them (S31)."""
+        return any("rights" in client.jobs for client in self.clients)
+
+    @property
     def has_rescue(self) -> bool:
         """Whether an operator goes on with what is left when all members of a group are dead."""
         return any("rescue" in client.jobs for client in self.clients)
@@ -192,6 +197,8 @@ def draw_topology(seed: int, *, load_ms: int = LOAD_MS) -> Topology:
         clients = _with_job(clients, "alter")
     elif random.Random(f"{seed}/hook").random() < _HOOK_SHARE:
         clients = _with_job(clients, "hook")
+    if random.Random(f"{seed}/rights").random() < _RIGHTS_SHARE:
+        clients = _with_rights(clients)
     calm_ms = CALM_MS if random.Random(f"calm-{seed}").random() < _CALM_SHARE else 0
     drawn = Topology(
         seed=seed,
@@ -291,6 +298,8 @@ _NOT_BESIDE_ALTER = frozenset({"delay", "transact", "move", "broadcast", "lite",
 """A queue that is gone makes dead letters of what waits for it (R35), and who keeps his offsets to
 himself, or is moved back, is asked by nobody: other matters than a topic that changes."""
 _HASTY_SHARE = 0.4
+_RIGHTS_SHARE = 0.15
+"""Worlds with users and rights: the operator who changes them, and tenants at two addresses."""
 _INORDER_SHARE = 0.3
 """Worlds with two members of the library's ordered consumer."""
 _LEARNER_SHARE = 0.2
@@ -321,6 +330,16 @@ def _with_hasty(clients: tuple[Client, ...], dice: random.Random) -> tuple[Clien
     if dice.random() >= _HASTY_SHARE:
         return clients
     return _with_job(clients, "hasty")
+
+
+def _with_rights(clients: tuple[Client, ...]) -> tuple[Client, ...]:
+    """Two tenants, and the operator beside the second one."""
+    first, second, *others = clients
+    return (
+        Client(name=first.name, jobs=(*first.jobs, "tenant")),
+        Client(name=second.name, jobs=(*second.jobs, "tenant", "rights")),
+        *others,
+    )
 
 
 def _with_job(clients: tuple[Client, ...], job: str) -> tuple[Client, ...]:

@@ -34,6 +34,8 @@ from paceline_chaos.cluster_sim.jobs.resending import Resender
 from paceline_chaos.cluster_sim.jobs.sending import Sender, hasty_sender
 from paceline_chaos.cluster_sim.jobs.topics import TopicMaker
 from paceline_chaos.cluster_sim.jobs.transacting import Transactor
+from paceline_chaos.cluster_sim.rights.securing import RightsOperator
+from paceline_chaos.cluster_sim.rights.tenants import Tenant
 
 TOPIC = "orders"
 """The topic that clients use."""
@@ -76,6 +78,8 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "query": Querier,
     "flood": Flooder,
     "beyond": Beyond,
+    "rights": RightsOperator,
+    "tenant": Tenant,
 }
 """Names in topologies and scenario files."""
 

@@ -54,6 +54,11 @@ class Operation(Event):
     """Code of the error (`PacelineError.code`) if it was not OK."""
     node: str | None = None
     """The node that answered, where the client knows it."""
+    access_key: str | None = None
+    """What the client has shown to say who it is; "" = nothing, None = nobody has noted it, and
+    whether it may is not judged (S31)."""
+    source: str = ""
+    """Address that the client comes from, where its rights may hang on that."""
 
 
 class Found(NamedTuple):

@@ -139,3 +139,24 @@ class Asking(Generic[OperationT]):
             self.raised(error)
         else:
             self.unknown(UNFINISHED)
+
+
+class RecorderOf(Recorder):
+    """A recorder for one client: each of its operations has `members`, too."""
+
+    def __init__(self, recorder: Recorder, **members: Any) -> None:
+        self.history = recorder.history
+        self._recorder = recorder
+        self._members = members
+
+    def now_us(self) -> int:
+        return self._recorder.now_us()
+
+    def add(self, kind: type[EventT], /, **members: Any) -> EventT:
+        return self._recorder.add(kind, **members)
+
+    def asking(self, kind: type[OperationT], /, **members: Any) -> Asking[OperationT]:
+        return self._recorder.asking(kind, **{**self._members, **members})
+
+    def close(self) -> None:
+        self._recorder.close()

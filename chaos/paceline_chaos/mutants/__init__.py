@@ -23,6 +23,7 @@ from paceline_chaos.mutants.features.permits import PERMITS
 from paceline_chaos.mutants.features.queries import QUERIES
 from paceline_chaos.mutants.features.receipts import RECEIPTS
 from paceline_chaos.mutants.features.retries import RETRIES
+from paceline_chaos.mutants.features.rights import RIGHTS
 from paceline_chaos.mutants.features.transactions import TRANSACTIONS
 from paceline_chaos.mutants.mutant import Mutant
 from paceline_chaos.mutants.scripts import MOMENTS
@@ -59,6 +60,7 @@ _ALL = (
     *RETENTION,
     *RETRIES,
     *RETURNING,
+    *RIGHTS,
     *DELETION,
     *RECEIPTS,
     *DELAYS,

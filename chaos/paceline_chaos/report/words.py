@@ -31,6 +31,7 @@ from paceline_chaos.history.model import (
     Stall,
     Unlock,
 )
+from paceline_chaos.history.secured import ListNames, SecurityApplied
 
 SHOWN_MAX = 4
 """Messages of one answer that are named."""
@@ -77,6 +78,8 @@ def sentence(entry: Entry) -> str:
     if isinstance(entry, Phase):
         broken = f", {', '.join(entry.broken)} stay broken" if entry.broken else ""
         return f"phase {entry.name}{broken}"
+    if isinstance(entry, SecurityApplied):
+        return f"goes by version {entry.version} of users and rights, {entry.security['mode']}"
     if isinstance(entry, Stall):
         return f"stood still for {entry.for_us // 1000} ms"
     if isinstance(entry, LogicalQueueDump):
@@ -148,6 +151,8 @@ def _asked(entry: Operation) -> str:
             return f"{what} topic {entry.topic}"
         case AlterTopic():
             return f"changed topic {entry.topic}: {_numbers(entry)}"
+        case ListNames():
+            return f"asked for {entry.what}"
         case OrderElection():
             how = "an unclean" if entry.is_unclean else "an"
             return f"ordered {how} election of {entry.replica or 'anybody'} in {entry.group}"
@@ -180,6 +185,8 @@ def _answered(entry: Operation) -> str:
             return f"token {entry.token} for {entry.lease_ms} ms"
         case CreateTopic() | DescribeTopic():
             return "none" if entry.topic_id is None else f"id {entry.topic_id}"
+        case ListNames():
+            return f"{len(entry.topics)} topics, {len(entry.consumer_groups)} consumer groups"
     return "done"
 
 

@@ -38,5 +38,8 @@ class Bounds:
     """L9: what a group has processed for so long is committed."""
     repair_us: int = 30 * SECOND_US
     """L8: from damage, or from healing where that came later, until the log is whole again."""
+    rights_us: int = 2 * SECOND_US
+    """L12: a change of users and rights counts at all nodes; a second is promised, and one more for
+    a session that is being made."""
     attempts_max: int = 16
     """S21: a message handed out so often may be given up (`PushSettings.attempts_max`)."""

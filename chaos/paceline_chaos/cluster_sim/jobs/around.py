@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 from paceline.admin.client import AdminClient
 from paceline.errors import NotLeaderError, PacelineError
 from paceline.net.cluster import Cluster
+from paceline.net.connect import ConnectSettings, Credentials
 from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.ports import Clock, Disk, Random
 from paceline.platform.runtime import SeededRandom, pause
@@ -57,13 +58,21 @@ class Around:
     """Of the machine that the client runs on: what was fsynced there its next life finds."""
     node_names: Mapping[str, str] = field(default_factory=dict)
     """Client address of a node -> what the history calls it, where that is known."""
+    credentials: Credentials | None = None
+    """What it shows to the cluster; None: nothing."""
+    keys: dict[str, list[str]] = field(default_factory=dict)
+    """User -> its access keys, the newest last, as an operator has given them out: shared by all.
+    Some may be revoked."""
     brokers: Sequence[tuple[str, str]] = ()
     """Client address and replication address of each: for who floods them."""
 
     def cluster(self) -> Cluster:
         """A view of the cluster of its own for one library client; the caller closes it."""
         return Cluster(
-            self.bootstrap, clock=self.clock, random=self.random, source_host=self.source_host
+            ConnectSettings(self.bootstrap, self.credentials),
+            clock=self.clock,
+            random=self.random,
+            source_host=self.source_host,
         )
 
     def apart(self, name: str) -> "Around":

@@ -31,4 +31,6 @@ JOBS = (
     "query",
     "flood",
     "beyond",
+    "rights",
+    "tenant",
 )

@@ -43,6 +43,7 @@ from paceline_chaos.cluster_sim.scripts.groups import (
     queries,
     resending,
     resetting,
+    rights,
     topics,
 )
 from paceline_chaos.cluster_sim.topology import Client, Timers
@@ -352,6 +353,16 @@ SCENARIOS: Mapping[str, Scripted] = {
         topology={
             **_clients("send", "hook", "hook"),
             "think_ms": 60.0,
+        },
+    ),
+    "rights": Scripted(
+        rule="S31, S42, S43, S44: nobody does or sees what he may not, nobody is refused wrongly",
+        script=rights.rights,
+        unmet=rights.were_judged,
+        load_ms=18_000,
+        topology={
+            **_clients("send tenant", "read tenant rights", "send"),
+            "think_ms": 40.0,
         },
     ),
     "permits": Scripted(
