@@ -91,6 +91,7 @@ WAYS: dict[str, Way] = {
     ".venv/bin/paceline chaos run kill-master": Way(_OWN),
     "paceline chaos run --list": Way(_OWN),
     "paceline chaos run kill-master --seed 7": Way(_OWN, by="chaos run kill-master"),
+    "paceline chaos run kill-master --secure": Way(_CHAOS, by='"--secure"'),
     "paceline chaos run my-own.toml --json": Way(_OWN),
     "paceline chaos report chaos-runs/kill-master-7/history.jsonl": Way(_OWN),
     "from paceline_chaos.checkers import judge": Way(_OWN),

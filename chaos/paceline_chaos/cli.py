@@ -85,6 +85,7 @@ def _list(*, as_json: bool) -> None:
     help="Folder for histories, logs and reports.",
 )
 @click.option("--keep", is_flag=True, help="Keep the nodes' data of good runs, too.")
+@click.option("--secure", "is_secure", is_flag=True, help="With TLS, users and rights.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines for programs.")
 def run(
     scenario: str | None,
@@ -94,6 +95,7 @@ def run(
     rounds: int,
     output: Path,
     keep: bool,
+    is_secure: bool,
     as_json: bool,
 ) -> int:
     """Run SCENARIO (a name, `all`, or a TOML file) on real processes; exit code 1 if a run is bad.
@@ -115,7 +117,7 @@ def run(
     for spec, path, number in wanted:
         folder = fresh(output, f"{spec.name}-{number}")
         try:
-            verdict = _run_one(spec, path, number, folder, as_json=as_json)
+            verdict = _run_one(spec, path, number, folder, as_json=as_json, is_secure=is_secure)
         except KeyboardInterrupt:
             click.echo(said_of_interrupt(folder), err=True)
             return EXIT_INTERRUPTED
@@ -146,13 +148,13 @@ def _tell_failure(spec: Scenario, seed: int, error: PacelineError, *, as_json: b
 
 
 def _run_one(
-    spec: Scenario, path: Path, seed: int, folder: Path, *, as_json: bool
+    spec: Scenario, path: Path, seed: int, folder: Path, *, as_json: bool, is_secure: bool
 ) -> dict[str, Any]:
     """One run in a process of its own; its verdict. PacelineError if it could not be run."""
     if not as_json:
         click.echo(f"{spec.name} (seed {seed}): {spec.title}")
     verdict: dict[str, Any] | None = None
-    with _child(path, seed, folder) as process:
+    with _child(path, seed, folder, is_secure=is_secure) as process:
         assert process.stdout is not None
         for line in process.stdout:
             said = orjson.loads(line)
@@ -175,10 +177,13 @@ def _run_one(
 
 
 @contextlib.contextmanager
-def _child(path: Path, seed: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _child(
+    path: Path, seed: int, folder: Path, *, is_secure: bool
+) -> Iterator[subprocess.Popen[bytes]]:
     """The run; it ends, with every node that it started, whatever happens here."""
     command_line = [sys.executable, "-m", "paceline_chaos.processes", "--scenario", str(path)]
     command_line += ["--seed", str(seed), "--folder", str(folder)]
+    command_line += ["--secure"] if is_secure else []
     # A session of its own: Ctrl-C reaches this process only, which then stops the run in order.
     with subprocess.Popen(
         command_line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True

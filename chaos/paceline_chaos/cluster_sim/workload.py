@@ -34,7 +34,7 @@ from paceline_chaos.cluster_sim.jobs.resending import Resender
 from paceline_chaos.cluster_sim.jobs.sending import Sender, hasty_sender
 from paceline_chaos.cluster_sim.jobs.topics import TopicMaker
 from paceline_chaos.cluster_sim.jobs.transacting import Transactor
-from paceline_chaos.cluster_sim.rights.securing import RightsOperator
+from paceline_chaos.cluster_sim.rights.securing import RightsOperator, key_operator
 from paceline_chaos.cluster_sim.rights.tenants import Tenant
 
 TOPIC = "orders"
@@ -79,6 +79,7 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "flood": Flooder,
     "beyond": Beyond,
     "rights": RightsOperator,
+    "keys": key_operator,
     "tenant": Tenant,
 }
 """Names in topologies and scenario files."""

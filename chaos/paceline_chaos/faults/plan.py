@@ -58,9 +58,13 @@ KINDS: Mapping[str, str] = {
     "transfer": "the operator has the target's group led by the target, gracefully",
     "lead": "the operator has the controllers led by the target",
     "clock_step": "the wall clock jumps by `offset_ms`",
+    "renew": "all nodes of a secure cluster get new certificates and read them (real processes);"
+    " `authority` 1: of another authority, in three steps",
     "exit": "the process ended by itself (never planned); a service manager starts it again",
     "clock_rate": "both clocks run at `rate` for `for_ms`",
 }
-PLANNED_IN_WORLDS = tuple(kind for kind in KINDS if kind not in ("roll", "thin_link", "exit"))
+PLANNED_IN_WORLDS = tuple(
+    kind for kind in KINDS if kind not in ("roll", "thin_link", "renew", "exit")
+)
 """What the plans of simulated worlds draw: all but what is for real processes, or planned by
 nobody."""

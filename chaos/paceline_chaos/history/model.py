@@ -20,7 +20,7 @@ from paceline_chaos.history.basis import Outcome as Outcome
 from paceline_chaos.history.basis import Queue as Queue
 from paceline_chaos.history.basis import Seen as Seen
 from paceline_chaos.history.hooked import HookCall
-from paceline_chaos.history.secured import ListNames, SecurityApplied
+from paceline_chaos.history.secured import ChangeRights, ListNames, SecurityApplied
 
 ALL_ACK = "all_ack_in_sync_state_set"
 IN_SYNC = "in_sync_replicas"
@@ -439,6 +439,7 @@ Entry: TypeAlias = (
     | HookCall
     | SecurityApplied
     | ListNames
+    | ChangeRights
     | Probe
     | Decision
     | FaultEvent

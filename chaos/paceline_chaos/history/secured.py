@@ -20,6 +20,19 @@ class SecurityApplied(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRights(Operation):
+    """An operator switches rights on, off or on for trial, or revokes an access key."""
+
+    what: str
+    """MODE or REVOKE."""
+    name: str
+    """The mode, or the access key."""
+
+
+MODE, REVOKE = "mode", "revoke"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListNames(Operation):
     """Somebody asks a node which topics or consumer groups there are."""
 

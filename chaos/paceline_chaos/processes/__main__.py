@@ -1,6 +1,8 @@
 """The process in which one scenario runs: a namespace of its own if it needs one, then the run.
 
-    python -m paceline_chaos.processes --scenario FILE --seed N --folder FOLDER [--isolated]
+    python -m paceline_chaos.processes --scenario FILE --seed N --folder FOLDER
+
+With `--isolated` in a namespace always, with `--secure` with TLS, users and rights.
 
 Started by `paceline chaos run` (cli.py), forked by `paceline chaos rounds` (rounds.py). Writes JSON
 lines to stdout: progress, and at the end `{"event": "verdict", ...}`. SIGTERM and Ctrl-C end every
@@ -41,9 +43,12 @@ def say(event: str, **fields: Any) -> None:
 @click.option("--seed", type=click.IntRange(0), required=True)
 @click.option("--folder", type=click.Path(path_type=Path), required=True)
 @click.option("--isolated", "is_isolated", is_flag=True, help="In a network namespace always.")
-def command(scenario: Path, seed: int, folder: Path, *, is_isolated: bool) -> None:
+@click.option("--secure", "is_secure", is_flag=True, help="With TLS, users and rights.")
+def command(scenario: Path, seed: int, folder: Path, *, is_isolated: bool, is_secure: bool) -> None:
     """Run one scenario once."""
     spec = read_scenario(scenario)
+    if is_secure:
+        spec = spec.secured()
     check_permitted(spec)
     is_isolated = is_isolated or spec.needs_network
     if is_isolated:

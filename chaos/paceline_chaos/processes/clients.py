@@ -11,14 +11,17 @@ from dataclasses import dataclass
 
 from paceline.errors import CorruptLogError, PacelineError
 from paceline.net.cluster import Cluster
+from paceline.net.connect import ClientTls
 from paceline.platform.runtime import SeededRandom, SystemClock, cancel_and_wait, spawn
 from paceline_chaos.cluster_sim.jobs.around import Around
 from paceline_chaos.cluster_sim.jobs.reading import pull_http
+from paceline_chaos.cluster_sim.rights.securing import credentials_of
 from paceline_chaos.cluster_sim.workload import TOPIC, create_topic, run_client
 from paceline_chaos.history.entering import are_acknowledged
 from paceline_chaos.history.model import Queue
-from paceline_chaos.history.recorder import Recorder
+from paceline_chaos.history.recorder import Recorder, RecorderOf
 from paceline_chaos.processes.cluster import HARNESS_HOST, Node
+from paceline_chaos.processes.security import key_of
 from paceline_chaos.processes.specs import LoadSpec
 
 DRAIN = "drain"
@@ -34,11 +37,6 @@ class BoundAround(Around):
 
     source_host: str
 
-    def cluster(self) -> Cluster:
-        return Cluster(
-            self.bootstrap, clock=self.clock, random=self.random, source_host=self.source_host
-        )
-
 
 class Clients:
     """All clients of one run."""
@@ -52,7 +50,10 @@ class Clients:
         seed: str,
         node_names: Mapping[str, str],
         brokers: Sequence[tuple[str, str]],
+        tls: ClientTls | None,
     ) -> None:
+        """`tls`: of a secure cluster, in which each has a key (`security.secure`); None: of one
+        that is open."""
         self._load = load
         self._is_over = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -60,13 +61,16 @@ class Clients:
         """What no client may raise."""
         self._arounds: list[tuple[str, BoundAround]] = []
         self._recorder = recorder
+        keys: dict[str, list[str]] = {}
         jobs = [job for job, count in load.clients.items() for _ in range(count)]
         for number, job in enumerate(jobs, start=1):
-            name = f"client-{number}"
+            name, host = f"client-{number}", f"127.0.0.{_FIRST_HOST + number}"
             around = BoundAround(
                 client=name,
                 bootstrap=bootstrap,
-                recorder=recorder,
+                recorder=recorder
+                if tls is None
+                else RecorderOf(recorder, access_key=key_of(name), source=host),
                 clock=SystemClock(),
                 random=SeededRandom(f"{seed}-{name}"),
                 seed=str(seed),
@@ -76,7 +80,10 @@ class Clients:
                 is_over=lambda: self._is_over,
                 node_names=node_names,
                 brokers=brokers,
-                source_host=f"127.0.0.{_FIRST_HOST + number}",
+                credentials=None if tls is None else credentials_of(key_of(name)),
+                tls=tls,
+                keys=keys,
+                source_host=host,
             )
             self._arounds.append((job, around))
 

@@ -15,10 +15,12 @@ from typing import Any
 
 import orjson
 
+from paceline.net.connect import ConnectSettings
 from paceline.platform.runtime import SystemRandom
 from paceline.platform.secret import make_secret
 from paceline_chaos.processes.node.control import Control
 from paceline_chaos.processes.node.fork_server import ForkServer, NodeProcess
+from paceline_chaos.processes.security import ClusterTls, root_of
 from paceline_chaos.processes.specs import ClusterSpec
 
 HARNESS_HOST = "127.0.0.1"
@@ -70,6 +72,7 @@ class Cluster:
         self.spec = spec
         (folder / "logs").mkdir(parents=True)
         make_secret(str(folder / "secret"), SystemRandom())
+        self.tls = ClusterTls(folder / "tls") if spec.secure else None
         self.nodes: dict[str, Node] = {}
         self._has_shadow = has_shadow
         self._lay_out()
@@ -89,6 +92,11 @@ class Cluster:
     @property
     def bootstrap(self) -> list[str]:
         return [node.address for node in self.controllers]
+
+    @property
+    def connect(self) -> ConnectSettings:
+        """For the harness's own clients."""
+        return root_of(self.bootstrap, self.tls)
 
     # -- processes --------------------------------------------------------------------------------
 
@@ -172,6 +180,9 @@ class Cluster:
                     "segment_size_bytes": spec.segment_size_bytes,
                     **spec.broker,
                 }
+            if self.tls is not None:
+                role = "broker" if group_name else "controller"
+                own |= self.tls.settings(name, role, group_name or name, host)
             settings = {**common, "listen": first, "controllers": clients, **own}
             self._add(name, group_name, host, settings)
 

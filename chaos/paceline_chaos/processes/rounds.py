@@ -10,6 +10,7 @@ import contextlib
 import gc
 import importlib
 import os
+import random
 import shutil
 import signal
 import sys
@@ -32,6 +33,7 @@ from paceline_chaos.processes.leftovers import drop_data, fresh
 from paceline_chaos.processes.scenario.scenario import Scenario
 
 BED = "processes"
+_SECURE_SHARE = 0.3
 _NO_VERDICT = "NO VERDICT"
 """The property of a round that came to no verdict: the harness or the start of the cluster."""
 
@@ -56,7 +58,14 @@ class Round:
         """Real processes do not repeat to the microsecond; faults and clients do."""
         is_ours = self.path.parent == Path(str(resources.files("paceline_chaos") / "scenarios"))
         scenario = self.scenario.name if is_ours else str(self.path)
-        return f".venv/bin/paceline chaos run {scenario} --seed {self.seed}"
+        secure = " --secure" if self.is_secure else ""
+        return f".venv/bin/paceline chaos run {scenario} --seed {self.seed}{secure}"
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether TLS, users and rights are put under the scenario, drawn from the seed."""
+        dice = random.Random(f"secure-{self.scenario.name}-{self.seed}")
+        return self.scenario.can_be_secure and dice.random() < _SECURE_SHARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +172,7 @@ class Rounds:
         """In the child: a session and an output of its own, then the run; never returns."""
         arguments = ["--scenario", str(one.path), "--seed", str(one.seed)]
         arguments += ["--folder", str(folder), "--isolated"]
+        arguments += ["--secure"] if one.is_secure else []
 
         def be_leader() -> int:
             os.setsid()

@@ -45,6 +45,7 @@ from paceline_chaos.processes.network import Network
 from paceline_chaos.processes.node.fork_server import ForkServer
 from paceline_chaos.processes.scenario.nemesis import Ended, Nemesis
 from paceline_chaos.processes.scenario.scenario import Scenario, plan
+from paceline_chaos.processes.security import secure
 from paceline_chaos.processes.watch import Status, Watch
 from paceline_chaos.verdict import CODE, Verdict, Violation
 
@@ -154,6 +155,7 @@ class Run:
             seed=seed,
             node_names={node.address: node.name for node in cluster.nodes.values()},
             brokers=[(node.address, node.replication_address) for node in cluster.brokers],
+            tls=None if cluster.tls is None else cluster.tls.client,
         )
         self._say("starting", nodes=len(cluster.nodes))
         for node in cluster.nodes.values():
@@ -171,6 +173,8 @@ class Run:
             await self._ready(watch)
             nemesis.start()
             try:
+                if cluster.tls is not None:
+                    await secure(cluster.connect, list(clients.hosts))
                 await self._configure(watch)
                 await clients.prepare()
                 await self._load(clients, nemesis)
@@ -204,7 +208,7 @@ class Run:
         settings = self._scenario.cluster.settings
         if not settings:
             return
-        async with AdminClient(self._cluster.bootstrap) as admin:
+        async with AdminClient(self._cluster.connect) as admin:
             for group in self._cluster.groups:
                 later = watch.epoch(group) + 1
                 await admin.broker_groups.set_settings(group, **settings)
@@ -283,7 +287,7 @@ class Run:
     async def _topics(self, watch: Watch) -> dict[int, str]:
         """Topic ids by name, as any controller has them."""
         try:
-            async with AdminClient(self._cluster.bootstrap) as admin:
+            async with AdminClient(self._cluster.connect) as admin:
                 topics = await admin.topics.all(system=True)
                 return {int(topic.topic_id): str(topic.topic) for topic in topics}
         except PacelineError as error:

@@ -23,6 +23,8 @@ class ClusterSpec:
     """More settings of every controller."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of every broker group, in effect from an election before the load on."""
+    secure: bool = False
+    """TLS between all, users with keys, and rights on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

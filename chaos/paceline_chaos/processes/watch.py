@@ -22,6 +22,7 @@ from paceline_chaos.history.model import Decision, Stall
 from paceline_chaos.history.recorder import Recorder
 from paceline_chaos.processes.cluster import HARNESS_HOST, Cluster, Node
 from paceline_chaos.processes.leaders import Leadership
+from paceline_chaos.processes.security import probe_context, probe_headers
 
 PROBE_INTERVAL_MS = 200
 _PROBE_TIMEOUT_S = 1.0
@@ -38,6 +39,8 @@ class Watch:
     def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
         self._cluster = cluster
         self._recorder = recorder
+        self._scheme = "http" if cluster.tls is None else "https"
+        self._ssl = probe_context(cluster.tls)
         self._clock = SystemClock()
         # One reading of both clocks: log lines carry wall time.
         self._unix_zero_us = self._clock.unix_ms() * 1000 - recorder.now_us()
@@ -55,6 +58,7 @@ class Watch:
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(local_addr=(HARNESS_HOST, 0)),
             timeout=aiohttp.ClientTimeout(total=_PROBE_TIMEOUT_S),
+            headers=probe_headers(self._cluster.tls),
         )
         self._tasks = [
             spawn(self._follow(node), name=f"probe-{node.name}")
@@ -135,7 +139,8 @@ class Watch:
     async def _ask(self, node: Node) -> Status | None:
         assert self._http is not None
         try:
-            async with self._http.get(f"http://{node.address}/v1/status") as answer:
+            url = f"{self._scheme}://{node.address}/v1/status"
+            async with self._http.get(url, ssl=self._ssl) as answer:
                 if answer.status != 200:
                     return None
                 status: Status = orjson.loads(await answer.read())

@@ -31,7 +31,7 @@ from paceline_chaos.history.model import (
     Stall,
     Unlock,
 )
-from paceline_chaos.history.secured import ListNames, SecurityApplied
+from paceline_chaos.history.secured import ChangeRights, ListNames, SecurityApplied
 
 SHOWN_MAX = 4
 """Messages of one answer that are named."""
@@ -153,6 +153,8 @@ def _asked(entry: Operation) -> str:
             return f"changed topic {entry.topic}: {_numbers(entry)}"
         case ListNames():
             return f"asked for {entry.what}"
+        case ChangeRights():
+            return f"changed rights: {entry.what} {entry.name}"
         case OrderElection():
             how = "an unclean" if entry.is_unclean else "an"
             return f"ordered {how} election of {entry.replica or 'anybody'} in {entry.group}"

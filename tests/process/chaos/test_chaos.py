@@ -74,6 +74,19 @@ def test_scenario_ends_with_a_good_verdict(name: str, tmp_path: Path) -> None:
     assert (folder / "history.jsonl").exists()
 
 
+@pytest.mark.alone
+def test_scenario_is_judged_in_a_secure_cluster_too(tmp_path: Path) -> None:
+    finished = run_chaos("run", "kill-master", "--secure", "--keep", "--output", str(tmp_path))
+
+    folder = tmp_path / "kill-master-1"
+    verdict = orjson.loads((folder / "verdict.json").read_bytes())
+    assert finished.returncode == 0, verdict["violations"]
+    assert verdict["counters"]["acknowledged"] > 0
+    config = (folder / "data" / "g1-b1.toml").read_text()
+    assert 'tls_mode = "enforcing"' in config
+    assert b'"access_key":"key-of-client-1"' in (folder / "history.jsonl").read_bytes()
+
+
 MINE = """
 title = "a replica sleeps"
 family = "pause"

@@ -38,8 +38,16 @@ from paceline_chaos.history.model import (
     Send,
     Unlock,
 )
-from paceline_chaos.history.secured import ListNames, SecurityApplied
+from paceline_chaos.history.secured import (
+    MODE,
+    REVOKE,
+    ChangeRights,
+    ListNames,
+    SecurityApplied,
+)
 
+_HARMLESS = frozenset({"kill", "stop", "roll", "renew"})
+"""Faults that leave no node at work without news."""
 REFUSALS = frozenset({"NOT_AUTHORIZED", "UNAUTHENTICATED"})
 _SEES_TOPIC, _SEES_GROUP = ("Pub", "Sub", "Get"), ("Sub", "Get")
 
@@ -143,8 +151,11 @@ def nobody_does_what_he_may_not(evidence: Evidence) -> Findings:
     """S31: an operation that succeeded was allowed by a version of users and rights that the node
     may have gone by between question and answer; what somebody has sent who was not allowed to by
     any version since is in no log. So who is disabled, or shows a key that was revoked, does
-    nothing at a node to which that news came before he asked. O(n * versions)."""
+    nothing at a node to which that news came before he asked. Where nobody knows which version a
+    node had (real processes): nothing that was asked with a key `rights_us` after the answer to its
+    revocation succeeds, if rights were on all the time. O(n * versions)."""
     found = Findings("S31")
+    _judge_revocations(evidence, found)
     versions = Versions(evidence)
     unasked: dict[str, Operation] = {}
     for entry in versions.judged():
@@ -174,6 +185,40 @@ def nobody_does_what_he_may_not(evidence: Evidence) -> Findings:
                         dump,
                     )
     return found
+
+
+def _judge_revocations(evidence: Evidence, found: Findings) -> None:
+    """By what operators were answered. A node that hears nothing of controllers may not know."""
+    if any(isinstance(entry, SecurityApplied) for entry in evidence.entries):
+        return
+    if any(fault.kind not in _HARMLESS for fault in evidence.faults):
+        return
+    changes = [entry for entry in evidence.entries if isinstance(entry, ChangeRights)]
+    modes = [entry for entry in changes if entry.what == MODE]
+    revoked = {
+        entry.name: entry
+        for entry in changes
+        if entry.what == REVOKE and entry.outcome is Outcome.OK
+    }
+    for entry in evidence.entries if revoked else ():
+        if not isinstance(entry, Operation) or not needs_of(entry):
+            continue
+        change = revoked.get(entry.access_key or "")
+        if change is None or entry.asked_us < change.answered_us + evidence.bounds.rights_us:
+            continue
+        if not _are_on(modes, from_us=change.answered_us, until_us=entry.answered_us):
+            continue
+        found.judged += 1
+        if entry.outcome is Outcome.OK:
+            found.violate(f"{_who(entry)} went on after that key was revoked", entry, change)
+
+
+def _are_on(modes: Iterable[ChangeRights], *, from_us: int, until_us: int) -> bool:
+    """Whether rights were switched on before, and by nobody to anything else until then."""
+    told = [mode for mode in modes if mode.asked_us <= until_us]
+    before = [mode for mode in told if mode.answered_us <= from_us]
+    is_on = bool(before) and before[-1].name == "on" and before[-1].outcome is Outcome.OK
+    return is_on and all(mode.name == "on" for mode in told[told.index(before[-1]) :])
 
 
 def nobody_sees_what_is_not_his(evidence: Evidence) -> Findings:

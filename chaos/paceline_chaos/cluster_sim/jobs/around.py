@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 from paceline.admin.client import AdminClient
 from paceline.errors import NotLeaderError, PacelineError
 from paceline.net.cluster import Cluster
-from paceline.net.connect import ConnectSettings, Credentials
+from paceline.net.connect import ClientTls, ConnectSettings, Credentials
 from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.ports import Clock, Disk, Random
 from paceline.platform.runtime import SeededRandom, pause
@@ -60,6 +60,8 @@ class Around:
     """Client address of a node -> what the history calls it, where that is known."""
     credentials: Credentials | None = None
     """What it shows to the cluster; None: nothing."""
+    tls: ClientTls | None = None
+    """None: connections are not encrypted."""
     keys: dict[str, list[str]] = field(default_factory=dict)
     """User -> its access keys, the newest last, as an operator has given them out: shared by all.
     Some may be revoked."""
@@ -69,7 +71,7 @@ class Around:
     def cluster(self) -> Cluster:
         """A view of the cluster of its own for one library client; the caller closes it."""
         return Cluster(
-            ConnectSettings(self.bootstrap, self.credentials),
+            ConnectSettings(self.bootstrap, self.credentials, self.tls),
             clock=self.clock,
             random=self.random,
             source_host=self.source_host,

@@ -32,5 +32,6 @@ JOBS = (
     "flood",
     "beyond",
     "rights",
+    "keys",
     "tenant",
 )

@@ -21,6 +21,8 @@ from paceline.wire.calls.request import read_request
 from paceline.wire.controller_calls.security import PutAccessKey
 from paceline.wire.rights import SHARED_RESOURCES
 from paceline_chaos.cluster_sim.jobs.around import CALL_TIMEOUT_MS, Around
+from paceline_chaos.history.recorder import Asking
+from paceline_chaos.history.secured import MODE, REVOKE, ChangeRights
 
 ROOT = "root"
 ROOT_KEY = "key-of-root"
@@ -31,7 +33,7 @@ QUEUES = 1
 _PAUSE_MS_MIN, _PAUSE_MS_MAX = 100, 900
 _ON = ("on",) * 4
 _MODES = ("off", "dry-run", *_ON)
-_KEYS_KEPT = 3
+_KEYS_KEPT = 6
 """Of each user; some of them are revoked, and whoever holds those must be refused."""
 _NEAR, _FAR = "127.0.0.101", "127.0.0.102/31"
 """Where the first client of a world is, and the next two: the same user may more at one of them."""
@@ -54,7 +56,9 @@ def credentials_of(access_key: str) -> Credentials:
 class RightsOperator:
     """See the module."""
 
-    def __init__(self, around: Around) -> None:
+    def __init__(self, around: Around, *, acts: Sequence[str] = _ACTS) -> None:
+        """`acts`: what it does, each as often as it stands there."""
+        self._chosen = acts
         self._around = replace(around.apart("rights"), credentials=credentials_of(ROOT_KEY))
         self._keys_count = 0
         self._acts: Mapping[str, Callable[[AdminClient, AdminRequests, str], Awaitable[object]]] = {
@@ -83,7 +87,7 @@ class RightsOperator:
 
     async def _act(self, admin: AdminClient, requests: AdminRequests) -> None:
         around = self._around
-        act = self._acts[around.choice(_ACTS)]
+        act = self._acts[around.choice(self._chosen)]
         with suppress(PacelineError):  # refused, or nobody knows: the next one comes
             await act(admin, requests, around.choice(sorted(TENANTS)))
 
@@ -94,25 +98,29 @@ class RightsOperator:
     ) -> Sequence[Callable[[], Awaitable[object]]]:
         """Each may be done already, by an earlier life."""
         return [
-            partial(_make_user, admin, ROOT, is_super=True),
-            partial(self._give_key, requests, ROOT, ROOT_KEY),
+            partial(make_user, admin, ROOT, is_super=True),
+            partial(give_key, requests, ROOT, ROOT_KEY),
             partial(admin.policies.put, "anonymous", custom=_of_anonymous()),
-            *(partial(_make_user, admin, user) for user in TENANTS),
+            *(partial(make_user, admin, user) for user in TENANTS),
             *(partial(self._put_policy, admin, requests, user, number=0) for user in TENANTS),
             *(partial(self._add_key, requests, user) for user in TENANTS),
             *(partial(_make_topic, admin, topic) for topic in TENANT_TOPICS),
-            partial(admin.security.set, "on"),
+            partial(self._switch, admin, "on"),
         ]
-
-    async def _give_key(self, requests: AdminRequests, user: str, access_key: str) -> None:
-        secret_key = credentials_of(access_key).secret_key
-        fields = {"user": user, "access_key": access_key, "secret_key": secret_key}
-        await requests.once(read_request(PutAccessKey, fields))
 
     # -- changes -----------------------------------------------------------------------------------
 
     async def _set_mode(self, admin: AdminClient, requests: AdminRequests, user: str) -> None:
-        await admin.security.set(self._around.choice(_MODES))
+        await self._switch(admin, self._around.choice(_MODES))
+
+    async def _switch(self, admin: AdminClient, mode: str) -> None:
+        with self._changing(MODE, mode) as asking:
+            await admin.security.set(mode)
+            asking.ok()
+
+    def _changing(self, what: str, name: str) -> Asking[ChangeRights]:
+        around = self._around
+        return around.recorder.asking(ChangeRights, client=around.client, what=what, name=name)
 
     async def _put_policy(
         self, admin: AdminClient, requests: AdminRequests, user: str, number: int | None = None
@@ -129,8 +137,9 @@ class RightsOperator:
         if is_new_first:
             await self._add_key(requests, user)
         for key in keys[:-1] if is_new_first else list(keys):
-            with suppress(PacelineError):
+            with suppress(PacelineError), self._changing(REVOKE, key) as asking:
                 await admin.users.remove_key(user, key)
+                asking.ok()
         if not is_new_first:
             await pause(self._around.random.uniform(0, _PAUSE_MS_MAX))
             await self._add_key(requests, user)
@@ -139,7 +148,7 @@ class RightsOperator:
         """Given out once the cluster knows it, as far as anybody knows."""
         self._keys_count += 1
         name = f"key-of-{user}-{self._around.life}-{self._keys_count}"
-        await self._give_key(requests, user, name)
+        await give_key(requests, user, name)
         keys = self._around.keys.setdefault(user, [])
         keys.append(name)
         del keys[:-_KEYS_KEPT]
@@ -159,17 +168,28 @@ class RightsOperator:
                 partial(admin.users.remove_key, ROOT, ROOT_KEY),
             )
         )()
-        await self._around.try_again(partial(_make_root_again, admin, self._give_key, requests))
+        await self._around.try_again(partial(_make_root_again, admin, requests))
 
 
-async def _make_root_again(
-    admin: AdminClient, give_key: Callable[..., Awaitable[None]], requests: AdminRequests
-) -> None:
+def key_operator(around: Around) -> RightsOperator:
+    """One who changes access keys all the time and nothing else: rights stay on."""
+    return RightsOperator(around, acts=("key",))
+
+
+async def _make_root_again(admin: AdminClient, requests: AdminRequests) -> None:
     await admin.users.alter(ROOT, is_super=True, is_enabled=True)
     await give_key(requests, ROOT, ROOT_KEY)
 
 
-async def _make_user(admin: AdminClient, user: str, *, is_super: bool = False) -> None:
+async def give_key(requests: AdminRequests, user: str, access_key: str) -> None:
+    """Give a user the access key of that name."""
+    secret_key = credentials_of(access_key).secret_key
+    fields = {"user": user, "access_key": access_key, "secret_key": secret_key}
+    await requests.once(read_request(PutAccessKey, fields))
+
+
+async def make_user(admin: AdminClient, user: str, *, is_super: bool = False) -> None:
+    """Unless there is one."""
     with suppress(CommandRefusedError):  # made in an earlier life
         await admin.users.create(user, is_super=is_super)
 

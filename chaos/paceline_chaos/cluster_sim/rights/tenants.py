@@ -33,7 +33,7 @@ from paceline_chaos.history.recorder import RecorderOf
 from paceline_chaos.history.secured import ListNames
 
 _SETTINGS = ProducerSettings(delivery_timeout_ms=2_000, request_timeout_ms=1_000, topic_wait_ms=300)
-_SPAN_MS_MIN, _SPAN_MS_MAX = 500, 4_000
+_SPAN_MS_MIN, _SPAN_MS_MAX = 500, 8_000
 """So long somebody works with one key: streams stay open while rights change."""
 _STRANGER_SHARE = 0.15
 _OLD_KEY_SHARE = 0.2
@@ -110,6 +110,7 @@ class _Asker:
         """One of them, about a queue that exists, whether the user sees it or not."""
         around, view = self._around, self._cluster.view
         if view is None or not view.groups:
+            await self._pull_blind()
             return
         queue = Queue(around.topic, str(around.choice(sorted(view.groups))), 0)
         acts: Mapping[str, Callable[[Queue], Awaitable[object]]] = {
@@ -121,6 +122,18 @@ class _Asker:
             "lock": self._lock,
         }
         await acts[around.choice(("pull", "pull", "post", "post", "list", *acts))](queue)
+
+    async def _pull_blind(self) -> None:
+        """Whoever is shown no view may still know where brokers are."""
+        around = self._around
+        if not around.brokers:
+            return
+        address = around.choice(around.brokers)[0]
+        group, dash, _ = around.node(address).partition("-")
+        if dash:
+            await pull_http(
+                self._cluster, around, address, Queue(around.topic, group, 0), 0, assignment=""
+            )
 
     async def _pull(self, queue: Queue) -> None:
         around = self._around

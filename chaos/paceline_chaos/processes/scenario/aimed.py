@@ -30,6 +30,8 @@ def wrong_with(spec: FaultSpec, cluster: ClusterSpec, load: LoadSpec) -> str | N
         return f"no fault is called {spec.kind!r}; known: {', '.join(KINDS)}"
     if spec.kind in UNSUPPORTED:
         return f"{spec.kind} {UNSUPPORTED[spec.kind]}"
+    if spec.kind == "renew" and not cluster.secure:
+        return "renew needs certificates: say secure = true in [cluster]"
     return _wrong_numbers(spec) or _wrong_targets(spec, cluster, load)
 
 

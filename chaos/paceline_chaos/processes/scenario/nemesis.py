@@ -31,6 +31,8 @@ from paceline_chaos.processes.watch import Watch
 
 STOP_TIMEOUT_MS = 15_000
 KEEPER_INTERVAL_MS = 50
+RENEWED_TOLD, RENEWED_PAUSE_MS = 5, 200
+"""How often nodes are told to read their certificates, in each step of an exchange."""
 RESTART_AFTER_MS = 500
 """What a service manager would wait before it starts a node again that has ended by itself."""
 
@@ -142,6 +144,7 @@ class Nemesis:
             "kill": self._kill,
             "stop": self._stop,
             "roll": self._roll,
+            "renew": self._renew,
             "pause": self._pause,
             "power": self._power,
             "power_at": self._power_at,
@@ -236,6 +239,25 @@ class Nemesis:
         """All nodes of the target in turn; over when the last one is back."""
         nodes = await self._aim.nodes(fault.target)
         self.missed.extend(await roll(fault, nodes, self._watch, self._stop))
+        yield
+
+    @asynccontextmanager
+    async def _renew(self, fault: Fault) -> AsyncIterator[None]:
+        """Each step ends when whoever is up has been told of it again and again: a node that starts
+        meanwhile may have read what was there before."""
+        tls = self._cluster.tls
+        assert tls is not None, "there are certificates in secure clusters only"
+        is_other = bool(fault.details.get("authority", 0))
+        steps = [tls.trust_both, tls.issue_by_other, tls.trust_issuing] if is_other else [tls.renew]
+        self._say(fault, fault.target, is_begin=True)
+        for step in steps:
+            step()
+            for _ in range(RENEWED_TOLD):
+                for node in self._cluster.nodes.values():
+                    if node.name in self._watch.statuses:  # it looks for signals by then
+                        self._cluster.signal(node, signal.SIGHUP)
+                await pause(RENEWED_PAUSE_MS)
+        self._say(fault, fault.target, is_begin=False)
         yield
 
     @asynccontextmanager

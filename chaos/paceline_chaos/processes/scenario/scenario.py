@@ -31,7 +31,7 @@ the same faults (whom a role means is found when the fault begins).
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from paceline.errors import ConfigError
 from paceline.platform.ports import Random
@@ -60,6 +60,7 @@ FAMILIES: Mapping[str, str] = {
     "damage": "bits that flip, copies of old disks, empty disks",
     "clock": "clocks that jump and run wrong",
     "hostile": "clients that take all they can get, and store nothing",
+    "security": "users, rights and certificates that change in use",
     "mixed": "several faults at once, drawn from all of the above",
     "acknowledgement": "everybody who dies between append and acknowledgement, weaker settings",
 }
@@ -82,6 +83,17 @@ class Scenario:
     cluster: ClusterSpec = field(default_factory=ClusterSpec)
     load: LoadSpec = field(default_factory=LoadSpec)
     expect: Expectation = field(default_factory=Expectation)
+
+    def secured(self) -> "Scenario":
+        """The same with TLS, users and rights. ConfigError: somebody hostile is in it."""
+        if not self.can_be_secure:
+            raise ConfigError(f"{self.name} cannot be secure: its flood has no key and no TLS")
+        return replace(self, cluster=replace(self.cluster, secure=True))
+
+    @property
+    def can_be_secure(self) -> bool:
+        """Whether all its clients can show keys."""
+        return "flood" not in self.load.clients
 
     @property
     def needs_network(self) -> bool:

@@ -8,7 +8,7 @@ from tests.unit.chaos.checkers.cases import case
 from tests.unit.chaos.checkers.query_cases import CASES as CASES
 
 from paceline_chaos.history.model import Outcome, Phase, Queue
-from paceline_chaos.history.secured import ListNames, SecurityApplied
+from paceline_chaos.history.secured import MODE, REVOKE, ChangeRights, ListNames, SecurityApplied
 
 _HERE, _THERE = "10.0.0.7", "10.0.1.7"
 _ROOT = {"type": "Super", "is_enabled": True, "keys": ["k-root"]}
@@ -138,6 +138,28 @@ def stored_for_a_stranger(is_bad: bool) -> Hand:
     hand.unknown("a", (20, 30), access_key="", source=_HERE)
     hand.send("b", 1, (40, 50), access_key="k-root", source=_HERE)
     hand.dump(1, ["a", "b"])
+    return hand
+
+
+@case("S31 of a key that an operator was told is revoked")
+def sent_long_after_a_revocation(is_bad: bool) -> Hand:
+    hand = Hand()
+    for number, (what, name) in enumerate(((MODE, "on"), (REVOKE, "k-ann"))):
+        hand.add(
+            ChangeRights,
+            client="o",
+            asked_us=10 * number + 1,
+            answered_us=10 * number + 5,
+            outcome=Outcome.OK,
+            what=what,
+            name=name,
+        )
+    at = (3 * SECOND, 3 * SECOND + 10)
+    if is_bad:
+        return _sent(hand, at)
+    hand.send("a", 0, (30, 40), access_key="k-ann", source=_HERE)  # before everybody knows
+    failed: dict[str, Any] = {"outcome": Outcome.FAIL, "error": "UNAUTHENTICATED"}
+    hand.send("b", at=at, access_key="k-ann", source=_HERE, **failed)
     return hand
 
 

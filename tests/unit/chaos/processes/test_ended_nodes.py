@@ -33,6 +33,7 @@ class OneNode:
     """A cluster of one node, whose processes do as the test wants."""
 
     def __init__(self, folder: Path, *, stops_with: int | None = 0) -> None:
+        self.tls = None
         self.stops_with = stops_with
         self.stops_later_with: int | None = None
         """The code with which it ends a while after it was told to."""

@@ -138,6 +138,7 @@ class _Still:
     """A cluster of one node, which nothing happens to."""
 
     def __init__(self, node: Node) -> None:
+        self.tls = None
         self.nodes, self.brokers, self.controllers = {node.name: node}, [node], list[Node]()
 
     def signal(self, node: Node, number: signal.Signals) -> None: ...

@@ -3,14 +3,16 @@
 from itertools import islice
 from pathlib import Path
 
+import pytest
 from tests.support.chaos.hand import SECOND, acknowledged
 
+from paceline.errors import ConfigError
 from paceline_chaos.checkers.expectations import availability, longest_gap
 from paceline_chaos.history.model import Entry, History, Phase
 from paceline_chaos.ledger import Line, summary
 from paceline_chaos.processes.rounds import Round, planned
 from paceline_chaos.processes.scenario.file import load_scenarios
-from paceline_chaos.processes.scenario.scenario import FAMILIES, Scenario
+from paceline_chaos.processes.scenario.scenario import FAMILIES, Scenario, parse
 
 
 def scenario(name: str, family: str) -> tuple[Scenario, Path]:
@@ -54,8 +56,38 @@ def test_bad_round_names_the_command_that_runs_it_again() -> None:
         for spec, path in (ours, mine)
     ]
 
-    assert commands[0].endswith("paceline chaos run reset --seed 7")
-    assert commands[1].endswith("paceline chaos run mine.toml --seed 7")
+    assert "paceline chaos run reset --seed 7" in commands[0]
+    assert "paceline chaos run mine.toml --seed 7" in commands[1]
+
+
+def test_some_rounds_are_secure_by_their_seed_and_none_with_a_flood() -> None:
+    [(spec, path)] = load_scenarios("reset")
+    [(hostile, other)] = load_scenarios("hostile-client")
+    rounds = [
+        Round(family="link", number=seed, scenario=spec, path=path, seed=seed) for seed in range(40)
+    ]
+
+    secure = [one for one in rounds if one.is_secure]
+
+    assert 4 < len(secure) < 30
+    assert all(one.replay.endswith(f"--seed {one.seed} --secure") for one in secure)
+    assert spec.secured().cluster.secure
+    floods = [
+        Round(family="hostile", number=seed, scenario=hostile, path=other, seed=seed)
+        for seed in range(40)
+    ]
+    assert not any(one.is_secure for one in floods)
+    with pytest.raises(ConfigError, match="hostile-client cannot be secure"):
+        hostile.secured()
+
+
+def test_certificates_are_renewed_in_secure_clusters_only() -> None:
+    path = load_scenarios("certificates-renewed")[0][1]
+    text = path.read_text()
+
+    assert parse("mine", text).cluster.secure
+    with pytest.raises(ConfigError, match="secure = true"):
+        parse("mine", text.replace("secure = true", "secure = false"))
 
 
 def test_ledger_sums_rounds_up_by_family() -> None:
