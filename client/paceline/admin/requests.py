@@ -29,8 +29,8 @@ from paceline.platform.runtime import pause
 from paceline.types import GroupName
 from paceline.wire.calls.request import Request, http_form
 from paceline.wire.cluster import ClusterView
+from paceline.wire.commands import NOT_ADMITTED, Once
 from paceline.wire.controller_calls.quorum import OpenSession
-from paceline.wire.once import NOT_ADMITTED, Once
 
 _REQUEST_TIMEOUT_MS = 3_000
 _STATUS_TIMEOUT_MS = 1_000

@@ -107,7 +107,7 @@ COMMANDS = {
     ),
     "login": _Entry(
         "paceline.cli.security.security:login",
-        "Keep an access key in your profile, in a file that only you can read.",
+        "Keep an access key, or a login with a password, in your profile.",
     ),
     "logout": _Entry(
         "paceline.cli.security.security:logout", "Forget the access key of your profile."

@@ -5,7 +5,7 @@ integers) and what is out of range; a field that is null counts as absent where 
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self, TypeAlias
+from typing import Annotated, Any, NamedTuple, Self, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -23,6 +23,11 @@ from paceline.wire.calls.request import (
 )
 from paceline.wire.fields import ADDRESS_PATTERN, I64_MAX
 
+SESSION_HEADER = "Paceline-Session"
+SEQUENCE_HEADER = "Paceline-Sequence"
+NOT_ADMITTED = ("UNKNOWN_SESSION", "STALE_SEQUENCE")
+"""Reasons of refusals that tell nothing of what an earlier attempt has done: too much time has
+passed since, or too many commands."""
 MEMBERS_MAX = 64
 """Replicas of one group; far above any use, bounds a message."""
 NAME_PATTERN = r"(?!\.+$)[A-Za-z0-9_.-]{1,127}"
@@ -49,6 +54,20 @@ Position: TypeAlias = Number
 Members: TypeAlias = Annotated[Mapping[Replica, Start], Meta(max_length=MEMBERS_MAX)]
 """Replicas, each with its incarnation; [[id, incarnation], ...] on the wire."""
 Reason: TypeAlias = Annotated[str, Meta(min_length=1, max_length=64)]
+
+
+class Once(NamedTuple):
+    """A session of the controllers and a number in it: what makes a command the same, however often
+    it is asked (R38)."""
+
+    session: str
+    sequence: int
+
+    def next(self) -> "Once":
+        return Once(self.session, self.sequence + 1)
+
+    def headers(self) -> dict[str, str]:
+        return {SESSION_HEADER: self.session, SEQUENCE_HEADER: str(self.sequence)}
 
 
 class Command(

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from paceline.errors import NotLeaderError, OutcomeUnknownError, PacelineError
 from paceline.platform.ports import Clock, Random
 from paceline.platform.runtime import pause
-from paceline.wire.once import NOT_ADMITTED, Once
+from paceline.wire.commands import NOT_ADMITTED, Once
 from paceline.wire.session_commands import OpenSession
 from paceline_controller.quorum import Quorum
 from paceline_controller.state import Machine

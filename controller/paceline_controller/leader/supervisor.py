@@ -14,7 +14,7 @@ from paceline.platform.ports import Clock
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.security.key_uses import KeyUses
 from paceline.types import GroupName, ReplicaId
-from paceline.wire.once import Once
+from paceline.wire.commands import Once
 from paceline.wire.session import Heartbeat, StepDown
 from paceline_controller.election.acting import Proposal
 from paceline_controller.election.contacts import ConnectionId, Inquiry, ProbeTarget, ReplicaKey

@@ -12,8 +12,8 @@ from paceline.security.tokens import Secrets
 from paceline.types import GroupName, ReplicaId
 from paceline.wire.calls.request import Request
 from paceline.wire.cluster import ClusterView
+from paceline.wire.commands import Once
 from paceline.wire.controller_calls.base import Read
-from paceline.wire.once import Once
 from paceline_controller.config import ControllerConfig
 from paceline_controller.leader.proposer import Encodable, Proposer
 from paceline_controller.leader.supervisor import Supervisor

@@ -5,10 +5,10 @@ from typing import Any
 from paceline.errors import ConflictError
 from paceline.security.access import ASKING
 from paceline.types import ConsumerGroupName
+from paceline.wire.commands import SEQUENCE_HEADER, Once
 from paceline.wire.consumer_groups import ConsumerGroupSettings, SettingsChanges, with_changes
 from paceline.wire.controller_calls import consumer_groups as calls
 from paceline.wire.names import check_group_name
-from paceline.wire.once import SEQUENCE_HEADER, Once
 from paceline_controller.server.call_context import CallContext, Handlers
 from paceline_controller.server.not_found import no_consumer_group
 from paceline_controller.state.topic_commands import (

@@ -10,8 +10,8 @@ import msgspec
 
 from paceline.errors import BadRequestError, CommandRefusedError, NotFoundError
 from paceline.types import GroupName, MasterEpoch, ReplicaId
+from paceline.wire.commands import Once
 from paceline.wire.controller_calls import broker_groups as calls
-from paceline.wire.once import Once
 from paceline_controller.leader.inquirer import heard_document
 from paceline_controller.leader.transfers import Basis
 from paceline_controller.server.call_context import CallContext, Handlers

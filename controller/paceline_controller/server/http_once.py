@@ -14,8 +14,13 @@ from aiohttp import web
 from paceline.errors import BadRequestError, ConflictError, OverloadedError, PacelineError
 from paceline.security.access import Asker
 from paceline.wire.calls.request import Request
-from paceline.wire.commands import TOKEN_PATTERN
-from paceline.wire.once import NOT_ADMITTED, SEQUENCE_HEADER, SESSION_HEADER, Once
+from paceline.wire.commands import (
+    NOT_ADMITTED,
+    SEQUENCE_HEADER,
+    SESSION_HEADER,
+    TOKEN_PATTERN,
+    Once,
+)
 from paceline.wire.users import ANONYMOUS
 from paceline_controller.server.http_answers import checked
 from paceline_controller.state.machine import SESSIONS_MAX, Machine

@@ -8,8 +8,8 @@ from paceline.security.login_backoff import LoginBackoff
 from paceline.security.passwords import Passwords
 from paceline.security.tokens import ID_BYTES, LoginToken, Secrets, write_token
 from paceline.wire.calls.request import Request
+from paceline.wire.commands import Once
 from paceline.wire.controller_calls.security import ChangePassword, Login
-from paceline.wire.once import Once
 from paceline.wire.users import User
 from paceline_controller.server.call_context import CallContext
 from paceline_controller.state.security_commands import PutUser

@@ -4,8 +4,8 @@ from typing import Any
 
 from paceline.errors import BadRequestError, CommandRefusedError, NotFoundError, OverloadedError
 from paceline.types import ControllerId
+from paceline.wire.commands import SEQUENCE_HEADER, SESSION_HEADER, Once
 from paceline.wire.controller_calls import quorum as calls
-from paceline.wire.once import SEQUENCE_HEADER, SESSION_HEADER, Once
 from paceline.wire.session_commands import OpenSession
 from paceline_controller.quorum import MembersWish, QuorumMembers
 from paceline_controller.server.call_context import CallContext, Handlers

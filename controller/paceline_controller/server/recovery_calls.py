@@ -3,8 +3,8 @@
 from typing import Any
 
 from paceline.types import GroupName
+from paceline.wire.commands import Once
 from paceline.wire.controller_calls import broker_groups as calls
-from paceline.wire.once import Once
 from paceline.wire.session_commands import PresentStore
 from paceline_controller.server.call_context import CallContext, Handlers
 from paceline_controller.state.operator_commands import ForgetStore, RecoverGroup

@@ -17,9 +17,9 @@ from paceline.security.access import NODE
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial
 from paceline.server.http_guard import receive_body
+from paceline.wire.commands import SEQUENCE_HEADER, SESSION_HEADER
 from paceline.wire.controller_calls.base import Read
 from paceline.wire.controller_calls.table import CALLS
-from paceline.wire.once import SEQUENCE_HEADER, SESSION_HEADER
 from paceline.wire.proof import NODE_HEADER
 from paceline.wire.users import ANONYMOUS
 from paceline_controller.server.http_answers import JSON_BYTES_MAX

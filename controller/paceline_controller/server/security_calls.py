@@ -8,8 +8,8 @@ from paceline.errors import BadRequestError, ForbiddenError, UserNotFoundError
 from paceline.security.decide import Rules
 from paceline.security.passwords import Passwords
 from paceline.security.sealed_keys import is_current, open_key, seal_key
+from paceline.wire.commands import Once
 from paceline.wire.controller_calls import security as calls
-from paceline.wire.once import Once
 from paceline.wire.quotas import check_quota
 from paceline.wire.rights import Resource
 from paceline.wire.users import (

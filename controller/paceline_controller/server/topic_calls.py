@@ -7,9 +7,9 @@ from msgspec import structs
 from paceline.errors import BadRequestError, NotYetAvailableError
 from paceline.security.access import ASKING
 from paceline.types import GroupName, TopicName
+from paceline.wire.commands import Once
 from paceline.wire.controller_calls import topics as calls
 from paceline.wire.names import check_readable_topic_name, check_topic_name
-from paceline.wire.once import Once
 from paceline.wire.topics import check_labels
 from paceline_controller.leader.unread import check_drained
 from paceline_controller.server.call_context import CallContext, Handlers

@@ -120,11 +120,11 @@ def _done(tells_json: bool, as_json: bool, mode: str) -> None:
 def login(
     access_key: str | None, user: str | None, allow_plaintext: bool, connect: Connect, as_json: bool
 ) -> None:
-    """Keep an access key, or a login with a password, in your profile: in a file that only you can
-    read.
+    """Keep an access key, or a login with a password, in your profile.
 
-    The secret key or password is asked for, or read from standard input; never give it as an
-    argument, where others could see it. PACELINE_PROFILE names the profile.
+    It is a file that only you can read. The secret key or password is asked for, or read from
+    standard input; never give it as an argument, where others could see it. PACELINE_PROFILE names
+    the profile.
     """
     from paceline.net.connect import Credentials
 

@@ -44,9 +44,10 @@ def test_nothing_else_opens(content: str) -> None:
 
 
 @given(st.integers(0, 10_000), st.characters(codec="ascii"))
-def test_a_changed_one_does_not_open(at: int, other: str) -> None:
+def test_a_changed_one_opens_to_nothing_else(at: int, other: str) -> None:
     sealed = seal(OLD)
     place = at % len(sealed)
     changed = sealed[:place] + other + sealed[place + 1 :]
 
-    assert changed == sealed or opened(changed, OLD) is None
+    # The last character of base64 has bits that mean nothing.
+    assert opened(changed, OLD) in (None, SECRET_KEY)

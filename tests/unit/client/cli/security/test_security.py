@@ -129,6 +129,20 @@ def test_users_keys_and_policies(person: Person) -> None:
     assert len(person.json("acl", "list", "shop")["custom"]) == 2
     assert person("user", "remove-key", "shop", key["access_key"]).exit_code == 0
     assert person("user", "alter", "shop", "--disable").exit_code == 0
+    assert person("user", "alter", "shop", "--default-namespace", "shop").exit_code == 0
+    assert person.json("user", "list")["namespace"] == "shop"
+    person("user", "alter", "shop", "--enable", "--default-namespace", "")
+    assert person.json("user", "list")["namespace"] == ""
+    person("acl", "set", "shop", "--resource", "Namespace:shop", "--actions", "Sub")
+    why = person("acl", "explain", "shop", "Sub", "Group:shop%billing").stdout
+    assert why == "allowed: the custom policy of shop allows it: Allow Sub on Namespace:shop\n"
+    assert person("user", "alter", "shop").exit_code == 2
+    assert person("user", "delete", "shop").exit_code == 0
+    assert "there is no user shop" in person("user", "delete", "shop").stderr
+
+
+def test_quotas_are_set_listed_and_taken_away(person: Person) -> None:
+    person("user", "create", "shop")
     assert person("quota", "list").stderr.startswith("no quotas")
     limits = ("--bytes-in", "1000", "--requests", "5", "--connections", "9", "--creations", "3")
     assert person("quota", "set", "User:shop", *limits).exit_code == 0
@@ -147,16 +161,6 @@ def test_users_keys_and_policies(person: Person) -> None:
     assert "no user eve" in person("quota", "set", "User:eve", "--requests", "5").stderr
     assert person.json("quota", "delete", "User:shop") == {"ok": True, "subject": "User:shop"}
     assert person("quota", "list").stdout == ""
-    assert person("user", "alter", "shop", "--default-namespace", "shop").exit_code == 0
-    assert person.json("user", "list")["namespace"] == "shop"
-    person("user", "alter", "shop", "--enable", "--default-namespace", "")
-    assert person.json("user", "list")["namespace"] == ""
-    person("acl", "set", "shop", "--resource", "Namespace:shop", "--actions", "Sub")
-    why = person("acl", "explain", "shop", "Sub", "Group:shop%billing").stdout
-    assert why == "allowed: the custom policy of shop allows it: Allow Sub on Namespace:shop\n"
-    assert person("user", "alter", "shop").exit_code == 2
-    assert person("user", "delete", "shop").exit_code == 0
-    assert "there is no user shop" in person("user", "delete", "shop").stderr
 
 
 @pytest.mark.parametrize(
