@@ -29,6 +29,7 @@ from paceline.platform.ports import Clock, Disk, Random
 from paceline.platform.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
 from paceline.platform.secret import ClusterSecrets, register_secrets
 from paceline.platform.telemetry import Metrics, Node, start_logging
+from paceline.security.audit_sending import AuditNode, AuditSending
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial, open_node_tls, register_tls
 from paceline.security.oidc import open_identity_provider, register_oidc
@@ -59,7 +60,7 @@ from paceline_broker.server.http import BrokerHttp
 from paceline_broker.service.escape.wire import EscapeHello
 from paceline_broker.service.hooks import load_hooks
 from paceline_broker.service.service import Service
-from paceline_broker.service.settings import service_settings
+from paceline_broker.service.settings import ServiceSettings, service_settings
 from paceline_broker.storage.identity import StoreIdentity
 from paceline_broker.storage.security_file import SecurityFile
 from paceline_broker.storage.store import Store, lock_data_folder, open_store
@@ -116,21 +117,25 @@ class Broker:
             tokens=Tokens(lambda: secrets.all, self._provider),
         )
         self._security = self._make_security(disk)
+        self._audit = self._make_audit(disk)
         self._hand_over = self._make_hand_over()
         self._escape = self._make_escape(disk)
-        self._cleaner = Cleaner(
+        self._cleaner = self._make_cleaner(settings)
+        self._http = self._make_http()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def _make_cleaner(self, settings: ServiceSettings) -> Cleaner:
+        return Cleaner(
             role=self.role,
             store=self._store,
             flusher=self.role.flusher,
-            clock=clock,
+            clock=self._clock,
             clocks=self._clocks,
-            config=config,
+            config=self._config,
             service=settings,
             routes=self._service.routes,
             needs=(self._service.transactions.needs, self._service.delivery.needs),
         )
-        self._http = self._make_http()
-        self._tasks: list[asyncio.Task[None]] = []
 
     def _make_security(self, disk: Disk) -> ToldSecurity:
         file = SecurityFile(disk, self._config.data_dir)
@@ -146,6 +151,21 @@ class Broker:
             addresses=lambda: (self._client_address,),
             clock=self._clock,
             random=self._random,
+        )
+
+    def _make_audit(self, disk: Disk) -> AuditSending:
+        config = self._config
+        node = AuditNode(
+            config.node_id(), config.data_dir, config.audit_sample_one_in, config.source_host
+        )
+        return AuditSending(
+            node,
+            self._service.access,
+            disk=disk,
+            random=self._random,
+            view=lambda: self._service.routes.view,
+            proofs=self._proofs,
+            dial=self._dial,
         )
 
     def _make_hand_over(self) -> ActingHandover:
@@ -190,6 +210,7 @@ class Broker:
         register_repairs(metrics, self.role.repairer)
         self._escape.register(metrics)
         register_secrets(metrics, self._secrets)
+        self._audit.register(metrics)
         if self._tls is not None:
             register_tls(metrics, self._tls, self._clock)
         if self._provider is not None:
@@ -305,6 +326,7 @@ class Broker:
     async def start(self) -> None:
         """Listen, begin to talk to the controllers; returns before the broker is registered."""
         config = self._config
+        self._audit.start()
         port = await _listening(self._http.start(*config.listen, tls=self._tls), config.listen)
         self._tasks.append(spawn(self._secrets.watch(), name="secrets"))
         if self._tls is not None:
@@ -383,6 +405,7 @@ class Broker:
         await self._http.close()
         await self._probes.close()
         await self._service.close()
+        await self._audit.stop()
         await self._acting_file.close()
         await self._security.close()
         self._store.close(clean=self.refusal is None)

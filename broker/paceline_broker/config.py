@@ -303,6 +303,11 @@ class BrokerConfig:
     reject_transaction_message: bool = setting(
         "Refuse half messages (rejectTransactionMessage).", default=False
     )
+    audit_sample_one_in: int = setting(
+        "While rights are on, of the calls that change nothing (send, read, look) one in so many "
+        "is told in the audit; 0: none. Changes and refusals always are.",
+        default=1000,
+    )
     log_level: str = setting("debug, info, warning or error.", default="info")
 
     @property

@@ -178,7 +178,8 @@ class NoPermissionError(ForbiddenError):
 
 
 class NotAuthorizedError(ForbiddenError):
-    """No policy of the user allows it; nothing was done. Details: `user`, `resource`, `actions`."""
+    """No policy of the user allows it; nothing was done. Details: `user`, `resource`, `actions`,
+    `rule` (why), `request_id` (of its record in the audit)."""
 
     code = "NOT_AUTHORIZED"
 

@@ -70,6 +70,7 @@ def build_node(
         clock=clock,
         random=random,
         secrets=secrets,
+        disk=disk,
         expected_cluster_id=identity.cluster_id,
         raft_tls=tls,
     )

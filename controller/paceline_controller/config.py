@@ -156,6 +156,11 @@ class ControllerConfig:
         "serves reads, which may be stale, and takes group offsets and queue locks for the time.",
         default=True,
     )
+    audit_sample_one_in: int = setting(
+        "While rights are on, of the calls that change nothing (send, read, look) one in so many "
+        "is told in the audit; 0: none. Changes and refusals always are.",
+        default=1000,
+    )
     log_level: str = setting("debug, info, warning or error.", default="info")
 
     def validate(self) -> None:

@@ -11,11 +11,12 @@ import orjson
 from aiohttp import web
 
 from paceline.http_api.rights import register_access
-from paceline.platform.ports import Clock, Random
+from paceline.platform.ports import Clock, Disk, Random
 from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.platform.secret import ClusterSecrets, register_secrets
 from paceline.platform.telemetry import Metrics, register_budget, register_places
 from paceline.security.access import Access
+from paceline.security.audit_sending import AuditNode, AuditSending
 from paceline.security.listening import Listening
 from paceline.security.listening import listen as listening
 from paceline.security.node_proof import NodeProofs
@@ -64,6 +65,7 @@ class ControllerNode:
         clock: Clock,
         random: Random,
         secrets: ClusterSecrets,
+        disk: Disk,
         expected_cluster_id: str | None = None,
         raft_tls: ReloadedTls | None = None,
     ) -> None:
@@ -86,8 +88,8 @@ class ControllerNode:
         self._tls = open_node_tls(config)
         self._certificates = [each for each in (self._tls, raft_tls) if each is not None]
         self.dial = Dial(self._tls)
+        self._audit = self._make_audit(disk)
         self._addresses = config.client_addresses()
-        self._leader: ControllerId | None = None
         self._metrics = self._make_metrics()
         self.proposer = Proposer(
             quorum, machine, clock=clock, random=random, timeout_ms=config.command_timeout_ms
@@ -139,6 +141,7 @@ class ControllerNode:
         register_places(self._metrics.metrics, self.places)
         register_access(self._metrics.metrics, self.access)
         register_secrets(self._metrics.metrics, self._secrets)
+        self._audit.register(self._metrics.metrics)
         if self._tls is not None:
             register_tls(self._metrics.metrics, self._tls, clock)
         if self._provider is not None:
@@ -152,6 +155,21 @@ class ControllerNode:
             addresses=self._own_addresses,
             clock=clock,
             random=self.random,
+        )
+
+    def _make_audit(self, disk: Disk) -> AuditSending:
+        config = self._config
+        node = AuditNode(
+            config.controller_id, config.data_dir, config.audit_sample_one_in, config.source_host
+        )
+        return AuditSending(
+            node,
+            self.access,
+            disk=disk,
+            random=self.random,
+            view=lambda: self.view() if self.machine.cluster_id else None,
+            proofs=self.proofs,
+            dial=self.dial,
         )
 
     def _make_announcer(self) -> ControllersAnnouncer:
@@ -248,6 +266,7 @@ class ControllerNode:
             self._watching.append(spawn(each.watch(), name="certificates"))
         if self._provider is not None:
             self._watching.append(spawn(self._provider.watch(), name="identity-provider"))
+        self._audit.start()
         self.supervisor.start()
         await self.quorum.start()
         self._has_recovered = True
@@ -268,6 +287,7 @@ class ControllerNode:
         if self._guard is not None:
             self._guard.close()
         await self._runner.cleanup()
+        await self._audit.stop()
         await self._prober.stop()
         await self._inquirer.stop()
         await self.relay.stop()

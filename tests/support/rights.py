@@ -1,9 +1,8 @@
 """Users and rights that tests share: who may do what, and how to come as whom."""
 
-from paceline.wire.rights import Action
+from paceline.wire.rights import Action, Decision
 from paceline.wire.users import (
     AccessKey,
-    Decision,
     Mode,
     Policy,
     PolicyEntry,

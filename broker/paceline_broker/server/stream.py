@@ -377,17 +377,17 @@ class StreamConnection(StreamFrames):
     def _may_send(self, request_id: int, body: Buffer) -> bool:
         assert self._rights is not None
         try:
-            self._rights.check_send(body)
+            self._rights.check_send(body, request_id)
         except PacelineError as error:
             self.failed(request_id, error)
             return False
         return True
 
-    def _may_read(self, request_id: int, queues: list[FetchQueue]) -> bool:
+    def _may_read(self, request_id: int, queues: list[FetchQueue], operation: Operation) -> bool:
         if self._rights is None:
             return True
         try:
-            self._rights.check_read(queues)
+            self._rights.check_read(queues, request_id, operation)
         except PacelineError as error:
             self.failed(request_id, error)
             return False
@@ -414,7 +414,7 @@ class StreamConnection(StreamFrames):
         queues = [
             FetchQueue._make(row) for row in FETCH_QUEUE.iter_unpack(body[FETCH_HEADER.size :])
         ]
-        if not self._may_read(request_id, queues):
+        if not self._may_read(request_id, queues, Operation.FETCH):
             return
         self._fetcher.fetch(
             queues,
@@ -442,7 +442,7 @@ class StreamConnection(StreamFrames):
             return
         rows = FETCH_QUEUE.iter_unpack(body[FOLLOW_HEADER.size :])
         queues = [FetchQueue._make(row) for row in rows]
-        if not self._may_read(request_id, queues):
+        if not self._may_read(request_id, queues, Operation.FOLLOW):
             return
         self._fetcher.sessions.follow(
             queues,
@@ -472,7 +472,8 @@ class StreamConnection(StreamFrames):
 
     async def _answer_call(self, request_id: int, document: dict[str, Any]) -> None:
         try:
-            asker = self._asker if self._rights is None else self._rights.asker
+            rights = self._rights
+            asker = self._asker if rights is None else rights.asker_of(request_id)
             answer = await self._calls.call(document, asker=asker, caller=self)
         except PacelineError as error:
             self.failed(request_id, error)
@@ -521,6 +522,8 @@ class StreamConnection(StreamFrames):
         if self._watch is not None:
             self._watch.failed(self, request_id, error.code)
         operation = self._pending.get(request_id, Operation.CALL) & _OPERATION_MASK
+        if self._rights is not None:
+            self._rights.failed(request_id, operation, error)
         self._answer(request_id, operation, orjson.dumps(to_problem(error)), STATUS_ERROR)
 
     def _answer(
@@ -536,6 +539,8 @@ class StreamConnection(StreamFrames):
         """The request is answered: give its credit back."""
         cost = self._pending.pop(request_id, 0) >> _OPERATION_BITS
         self._unanswered_bytes -= cost
+        if self._rights is not None and self._rights.samples:
+            self._rights.answered(request_id)
         if self._watch is not None:
             self._watch.answered(self, request_id)
         if self._is_reading_paused:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 
-from paceline.errors import UnauthenticatedError
+from paceline.errors import PacelineError, UnauthenticatedError
 from paceline.platform.ports import Buffer
 from paceline.security.access import Asker
-from paceline.wire.rights import PUB, SUB
-from paceline.wire.stream import FetchQueue
+from paceline.security.audit import REFUSALS, Decided, Kind
+from paceline.wire.rights import PUB, SUB, Action, on_topic
+from paceline.wire.stream import FetchQueue, Operation
 
 _TOPIC_ID = slice(68, 72)
 """In a record batch, little-endian."""
@@ -21,23 +22,63 @@ class StreamRights:
     """Of one connection, while rights are switched on."""
 
     def __init__(self, asker: Asker) -> None:
-        self.asker = asker._replace(granted=set())
+        principal = asker.principal._replace(door="stream")
+        self.asker = asker._replace(granted=set(), principal=principal)
+        self._audit = asker.access.audit
         self._sent: set[int] = set()
         self._read: set[int] = set()
+        self.samples: dict[int, tuple[Operation, Decided]] = {}
+        """Request id -> what the audit tells of it when it is answered."""
 
-    def check_send(self, batch: Buffer) -> None:
+    def asker_of(self, request_id: int) -> Asker:
+        """Who asks that."""
+        principal = self.asker.principal
+        named = principal._replace(request_id=f"{principal.request_id}/{request_id}")
+        return self.asker._replace(principal=named)
+
+    def check_send(self, batch: Buffer, request_id: int) -> None:
         """Raise unless it may send to the batch's topic. What is no batch, the sender refuses."""
         topic_id = topic_of_batch(batch)
         if topic_id not in self._sent and len(batch) >= _TOPIC_ID.stop:
             self.asker.check_topic(topic_id, PUB)
             self._sent.add(topic_id)
+        if self._audit.is_sampled():
+            self._sample(request_id, Operation.PRODUCE, topic_id, PUB)
 
-    def check_read(self, queues: Iterable[FetchQueue]) -> None:
+    def check_read(
+        self, queues: Iterable[FetchQueue], request_id: int, operation: Operation
+    ) -> None:
         """Raise unless it may read the topics of all these queues."""
-        new = {queue.topic_id for queue in queues} - self._read
+        topics = {queue.topic_id for queue in queues}
+        new = topics - self._read
         if new:
             self.asker.check_topics(new, SUB)
             self._read |= new
+        if topics and self._audit.is_sampled():
+            self._sample(request_id, operation, min(topics), SUB)
+
+    def _sample(self, request_id: int, operation: Operation, topic_id: int, action: Action) -> None:
+        access, principal = self.asker.access, self.asker.principal
+        if not principal.is_node:
+            decided = access.decided(principal, (on_topic(action),), lambda _: topic_id)
+            self.samples[request_id] = (operation, decided)
+
+    def answered(self, request_id: int, outcome: str = "OK") -> None:
+        """Tell the audit, if the request is a sample."""
+        sample = self.samples.pop(request_id, None)
+        if sample is not None:
+            operation, decided = sample
+            caller = self.asker.principal.caller(request_id)
+            self._audit.tell(Kind.SAMPLE, caller, operation.name.lower(), decided, outcome)
+
+    def failed(self, request_id: int, operation: int, error: PacelineError) -> None:
+        """Tell the audit, if it was refused or is a sample."""
+        if isinstance(error, REFUSALS):
+            caller = self.asker.principal.caller(request_id)
+            self._audit.refused(caller, error, Operation(operation).name.lower())
+            self.samples.pop(request_id, None)
+        elif self.samples:
+            self.answered(request_id, error.code)
 
     def still_holds(self) -> bool:
         """Whether all that it has done, it may do again: asked when users or rights changed."""

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 from paceline.errors import BY_CODE, BadRequestError, OutOfMemoryError, PacelineError
 from paceline.security.access import ASKING, Asker
+from paceline.security.audit_telling import carrying_out
 from paceline.wire.calls.request import CALLED, Request, read_request, to_json
 from paceline_broker.ports import Role
 
@@ -86,21 +87,21 @@ class Calls:
         """As `call`, of a call whose name the endpoint knows."""
         type_, handler = self._handlers[name]
         request = read_request(type_, document)
-        asker.check_request(request)
         ASKING.set(asker.bounded_user)
         version = asker.access.version
-        try:
-            if name in self._of_callers:
-                answer = await self._of_callers[name](request, caller)
-            elif name in self._of_askers:
-                answer = await self._of_askers[name](request, asker)
-            else:
-                answer = await handler(request)
-        except MemoryError as error:
-            log.exception("call_failed")
-            raise OutOfMemoryError from error
-        if hasattr(request, "wait_ms"):
-            asker.check_again(request, version=version)
+        with carrying_out(asker, request):
+            try:
+                if name in self._of_callers:
+                    answer = await self._of_callers[name](request, caller)
+                elif name in self._of_askers:
+                    answer = await self._of_askers[name](request, asker)
+                else:
+                    answer = await handler(request)
+            except MemoryError as error:
+                log.exception("call_failed")
+                raise OutOfMemoryError from error
+            if hasattr(request, "wait_ms"):
+                asker.check_again(request, version=version)
         return {**to_json(answer), **self.envelope()}
 
     def envelope(self) -> dict[str, Any]:

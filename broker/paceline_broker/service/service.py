@@ -11,6 +11,7 @@ from paceline.wire.cluster import ClusterView
 from paceline_broker.acting.offsets_file import OffsetsFile
 from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.ports import Role
+from paceline_broker.service.audit import AuditCalls
 from paceline_broker.service.counters import Counters
 from paceline_broker.service.delays.calls import DelayCalls
 from paceline_broker.service.delays.delivery import Delivery
@@ -161,7 +162,8 @@ class Service:
             self.calls.add(part.handlers())
         for those in (self.receipt_calls, filters):
             self.calls.add_of_callers(those.handlers_of_callers())
-        for these in (queries, send_backs, self.transactions):
+        audit = AuditCalls(role, routes, ledger)
+        for these in (queries, send_backs, self.transactions, audit):
             self.calls.add_of_askers(these.handlers_of_askers())
 
     def _add_group_calls(self, acting: ActingUse, trust: Callable[[], ClockTrust]) -> None:

@@ -6,7 +6,8 @@ route that declares no rights is refused: it was forgotten.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeAlias
 
 from aiohttp import web
 
@@ -19,6 +20,8 @@ from paceline.errors import (
 from paceline.http_api.openapi import Resource
 from paceline.platform.telemetry import Metrics
 from paceline.security.access import ASKING, NODE, Access, Asker, Principal
+from paceline.security.audit import REFUSALS, REQUEST_ID_HEADER
+from paceline.security.audit_telling import using
 from paceline.security.certificates import CLIENT_URI, uris_of
 from paceline.security.node_proof import NodeProofs
 from paceline.security.quotas import UserQuota
@@ -26,14 +29,18 @@ from paceline.server.http_guard import BODY_DIGEST, place_of
 from paceline.wire.calls.request import Request
 from paceline.wire.proof import CHALLENGE_HEADER, DIGEST_HEADER, NODE_HEADER, SOURCE_HEADER
 from paceline.wire.rights import ANYBODY, KNOWN_USER, Needs
+from paceline.wire.users import ANONYMOUS
 
 ASKER = web.RequestKey("asker", Asker)
 """Who asks: set on each request before its handler runs."""
+REQUEST_ID = web.RequestKey("request_id", str)
+"""What the request is called, while rights are on."""
 
 NODE_CHALLENGE = web.RequestKey("node_challenge", str)
 """What the next proof of the node that asks is to cover."""
 
 _READS = ("GET", "HEAD")
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def rights_middleware(
@@ -45,27 +52,55 @@ def rights_middleware(
 ) -> Any:
     """Inside the one that makes problem documents of errors. It raises UnauthenticatedError and
     NotAuthorizedError."""
-    declared: dict[tuple[str, str], Needs] = {
-        (route.method, route.path): KNOWN_USER if call.needs else ANYBODY
-        for call in calls
-        for route in call.routes
-    }
-    declared |= {(other.method, other.path): other.needs for other in others}
+    return _Rights(access, proofs=proofs, calls=calls, others=others).check
+
+
+class _Rights:
+    """Of the requests to one listener."""
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        proofs: NodeProofs,
+        calls: Iterable[type[Request[Any]]],
+        others: Iterable[Resource],
+    ) -> None:
+        self._access = access
+        self._proofs = proofs
+        self._calls: dict[tuple[str, str], Needs] = {
+            (route.method, route.path): KNOWN_USER if call.needs else ANYBODY
+            for call in calls
+            for route in call.routes
+        }
+        self._declared = self._calls | {(each.method, each.path): each.needs for each in others}
 
     @web.middleware
-    async def check(
-        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
-        principal = _principal(access, proofs, request)
-        asker = request[ASKER] = Asker(access, principal)
-        resource = request.match_info.route.resource
-        if request.match_info.http_exception is not None or resource is None:
-            return await handler(request)  # there is no such route
+    async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        access, resource = self._access, request.match_info.route.resource
+        is_route = request.match_info.http_exception is None and resource is not None
         method = "GET" if request.method == "HEAD" else request.method
-        route = (method, resource.canonical)
-        if route not in declared:
-            raise ForbiddenError(f"{method} {resource.canonical} declares no rights")
-        asker.check(declared[route], request.match_info.get)
+        route = (method, "" if resource is None else resource.canonical)
+        request_id = _name_request(access, request)
+        principal = Principal(ANONYMOUS, request.remote or "", request_id=request_id)
+        try:
+            principal = _principal(access, self._proofs, request)._replace(request_id=request_id)
+            asker = request[ASKER] = Asker(access, principal)
+            if not is_route:
+                return await handler(request)
+            return await self._judged(asker, request, handler, route)
+        except REFUSALS as error:
+            if access.is_on:
+                access.audit.refused(principal.caller(), error, " ".join(route).strip())
+            raise
+
+    async def _judged(
+        self, asker: Asker, request: web.Request, handler: Handler, route: tuple[str, str]
+    ) -> web.StreamResponse:
+        if route not in self._declared:
+            raise ForbiddenError(f"{' '.join(route)} declares no rights")
+        access, needs, field = self._access, self._declared[route], request.match_info.get
+        asker.check(needs, field)
         _hold_connection(asker, request)
         ASKING.set(asker.bounded_user)
         version, quotas = access.version, _quotas(asker, request)
@@ -73,24 +108,42 @@ def rights_middleware(
             quota.check()
             quota.spend(requests=1)
         response: web.StreamResponse | None = None
-        try:
-            response = await handler(request)
-        except PacelineError as error:
-            asker.throttled(error)
-            raise
-        finally:
-            for quota in quotas:
-                quota.spend(
-                    bytes_in=request.content.total_bytes,
-                    bytes_out=(response and response.content_length) or 0,
-                )
-        if version != access.version and method in _READS:
+        with self._telling(asker, request, route):
+            try:
+                response = await handler(request)
+            except PacelineError as error:
+                asker.throttled(error)
+                raise
+            finally:
+                for quota in quotas:
+                    quota.spend(
+                        bytes_in=request.content.total_bytes,
+                        bytes_out=(response and response.content_length) or 0,
+                    )
+        if version != access.version and route[0] in _READS:
             # Rights have changed while it waited: what it found may not be his any more.
-            access.check_valid(principal)
-            asker.check(declared[route], request.match_info.get)
+            access.check_valid(asker.principal)
+            asker.check(needs, field)
         return response
 
-    return check
+    def _telling(
+        self, asker: Asker, request: web.Request, route: tuple[str, str]
+    ) -> AbstractContextManager[None]:
+        """Calls are told in the audit where they are carried out, all else here."""
+        needs = self._declared[route]
+        if route in self._calls or needs in (ANYBODY, KNOWN_USER):
+            return nullcontext()
+        field = request.match_info.get
+        return using(asker, needs, field, " ".join(route))
+
+
+def _name_request(access: Access, request: web.Request) -> str:
+    """What the audit and the answer call it, while rights are on."""
+    if not access.is_on:
+        return ""
+    found = access.audit.request_id(request.headers.get(REQUEST_ID_HEADER))
+    request[REQUEST_ID] = found
+    return found
 
 
 def _quotas(asker: Asker, request: web.Request) -> list[UserQuota]:
@@ -130,6 +183,8 @@ SAFE_HEADERS = {
 async def add_safe_headers(request: web.Request, response: web.StreamResponse) -> None:
     """A signal of an application, `on_response_prepare`."""
     response.headers.update(SAFE_HEADERS)
+    if REQUEST_ID in request:
+        response.headers[REQUEST_ID_HEADER] = request[REQUEST_ID]
     if response.status == UnauthenticatedError.status:
         response.headers["WWW-Authenticate"] = "Bearer"
     if NODE_CHALLENGE in request:
@@ -170,6 +225,17 @@ def register_access(metrics: Metrics, access: Access) -> None:
         "paceline_security_unauthenticated_total",
         "Requests with a key that is unknown, wrong, revoked or expired; alert when it grows.",
         lambda: access.unauthenticated_count,
+    )
+    metrics.sampled(
+        "paceline_audit_records_total",
+        "Records of the audit that this node has written.",
+        lambda: access.audit.written_count,
+    )
+    metrics.sampled(
+        "paceline_audit_dropped_total",
+        "Refusals and samples that came too fast for the audit, and records that the disk did not"
+        " take; alert when it grows.",
+        lambda: access.audit.dropped_count,
     )
 
 

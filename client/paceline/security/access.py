@@ -21,6 +21,7 @@ from paceline.errors import (
 )
 from paceline.platform.ports import Clock
 from paceline.platform.telemetry import strangers
+from paceline.security.audit import Audit, Caller, Decided
 from paceline.security.decide import Rules, Verdict
 from paceline.security.key_uses import KeyUses
 from paceline.security.quotas import QUOTA_ERRORS, Quotas, UserQuota
@@ -32,6 +33,7 @@ from paceline.wire.rights import (
     SEE_GROUP,
     SEE_TOPIC,
     Action,
+    Decision,
     Need,
     Needs,
     Resource,
@@ -43,8 +45,6 @@ from paceline.wire.rights import (
 from paceline.wire.users import ANONYMOUS, Mode, Security, User, UserType
 
 log = logging.getLogger("paceline.security")
-audit_log = logging.getLogger("paceline.audit")
-"""One line for each change of the cluster that somebody has asked for."""
 
 VERDICTS_MAX = 10_000
 """Decisions that are kept; then all are made anew."""
@@ -85,6 +85,15 @@ class Principal(NamedTuple):
     """Of a login: `User.logins` when it was made."""
     namespace: str = ""
     """His default namespace, also while rights are off: his programs' names mean the same."""
+    door: str = "http"
+    """How he came: http, stream or session."""
+    request_id: str = ""
+    """Of his request, or the one that opened his stream; empty while rights are off."""
+
+    def caller(self, number: int | None = None) -> Caller:
+        """For the audit. `number`: of a request on a stream."""
+        request_id = self.request_id if number is None else f"{self.request_id}/{number}"
+        return Caller(self.user, self.access_key, self.source, self.door, request_id)
 
 
 class Access:
@@ -117,6 +126,7 @@ class Access:
         self._listeners: list[Callable[[], None]] = []
         self.quotas = Quotas(clock.monotonic_ms)
         self.key_uses = KeyUses(clock.unix_ms)
+        self.audit = Audit(clock)
         self.refused_count = 0
         self.would_refuse_count = 0
         self.unauthenticated_count = 0
@@ -272,25 +282,6 @@ class Access:
             )
         self.key_uses.used(held)
 
-    def audit(self, principal: Principal, what: str, about: str, outcome: str) -> None:
-        """Tell in the log who has changed, or was refused to change, what: while rights are on.
-
-        `what`: the name of the request; `about`: what it names; `outcome`: OK, or an error's code.
-        """
-        if self.is_on:
-            audit_log.info(
-                "audit",
-                extra={
-                    "user": principal.user,
-                    "access_key": principal.access_key or None,
-                    "source": principal.source,
-                    "action": what,
-                    "about": about,
-                    "outcome": outcome,
-                    "mode": str(self.mode),
-                },
-            )
-
     # -- whether he may ---------------------------------------------------------------------------
 
     def check(
@@ -334,11 +325,10 @@ class Access:
             self.would_refuse_count += 1
             return
         self.refused_count += 1
+        refusal = _refusal(principal, resource, actions, verdict)
         if principal.user == ANONYMOUS:
-            raise UnauthenticatedError(
-                f"{_WHO}; {_refusal(principal, resource, actions, verdict).message}"
-            )
-        raise _refusal(principal, resource, actions, verdict)
+            raise UnauthenticatedError(f"{_WHO}; {refusal.message}", **refusal.details)
+        raise refusal
 
     def may(self, principal: Principal, resource: Resource, actions: tuple[Action, ...]) -> bool:
         """Whether one of the actions is allowed: what lists show."""
@@ -360,6 +350,26 @@ class Access:
                 self._verdicts.clear()
             self._verdicts[asked] = found
         return found
+
+    def decided(
+        self, principal: Principal, needs: Needs, field: Callable[[str], object]
+    ) -> Decided:
+        """What the audit says of a request: the first right that is lacking, or else the first."""
+        if not self.is_on:
+            return Decided(Decision.ALLOW, "rights were off")
+        found: list[Decided] = []
+        try:
+            for need in needs:
+                for resource in self._resources(need, field):
+                    verdict = self.verdict(principal, resource, need.actions)
+                    decision = Decision.ALLOW if verdict.is_allowed else Decision.DENY
+                    action = _either(need.actions)
+                    found.append(Decided(decision, verdict.why, action, str(resource)))
+                    if not verdict.is_allowed:
+                        return found[-1]
+        except PacelineError as error:
+            return Decided(Decision.ALLOW, error.message)  # of a topic that is not there
+        return found[0] if found else Decided(Decision.ALLOW, "any user may")
 
     def _tell(
         self,
@@ -397,6 +407,8 @@ class Access:
     def _resources(self, need: Need, field: Callable[[str], object]) -> Iterable[Resource]:
         if need.type is ResourceType.CLUSTER:
             yield Resource(ResourceType.CLUSTER, self._security.cluster_name)
+            return
+        if need.type is ResourceType.ANY:
             return
         for name in dict.fromkeys(named(field(need.field))):
             text = self._topic_name(name) if isinstance(name, int) else name
@@ -520,7 +532,11 @@ def _refusal(
         give = f"paceline acl set {user} --resource {resource} --actions {actions[0]}"
         what += f"; a super user can allow it ({give})"
     return NotAuthorizedError(
-        what, user=user, resource=str(resource), actions=[str(action) for action in actions]
+        what,
+        user=user,
+        resource=str(resource),
+        actions=[str(action) for action in actions],
+        rule=verdict.why,
     )
 
 

@@ -18,10 +18,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from paceline.wire.names import NAMESPACE_END, namespace_of
-from paceline.wire.rights import SHARED_RESOURCES, Action, Resource, ResourceType
+from paceline.wire.rights import SHARED_RESOURCES, Action, Decision, Resource, ResourceType
 from paceline.wire.users import (
     ANONYMOUS,
-    Decision,
     ParsedResource,
     Policy,
     PolicyEntry,

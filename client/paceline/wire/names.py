@@ -26,6 +26,8 @@ REPLY_TOPIC = "paceline_REPLY_TOPIC"
 """Answers to requests: the one system topic that clients send to, through their producers."""
 REPLY_QUEUES = 4
 """Of the reply topic in each broker group: a requester reads the replies of one of them."""
+AUDIT_TOPIC = "%SYS%AUDIT"
+"""Who has done, or was refused, what: written by nodes, made when rights are switched on."""
 SYSTEM_TOPICS = (TRANS_CHECK_MAX_TIME_TOPIC, DELAY_DLQ_TOPIC, REPLY_TOPIC)
 """Made with the first broker group; those of consumer groups come with each group."""
 CLIENT_ID_PATTERN = r"(?!\.+\Z)[A-Za-z0-9._:@/-]{1,255}"
@@ -41,7 +43,7 @@ _NAME = re.compile(
     rf"{NAMESPACE_BEFORE}[A-Za-z0-9_-](?:[A-Za-z0-9._-]{{0,125}}[A-Za-z0-9_-])?", re.ASCII
 )
 _SYSTEM = re.compile(
-    r"%(?:RETRY|DLQ)%|SCHEDULE_TOPIC|RMQ_SYS_|rmq_sys_|(?:TBW102|BenchmarkTest|SELF_TEST_TOPIC"
+    r"%(?:RETRY|DLQ|SYS)%|SCHEDULE_TOPIC|RMQ_SYS_|rmq_sys_|(?:TBW102|BenchmarkTest|SELF_TEST_TOPIC"
     r"|OFFSET_MOVED_EVENT|CHECKPOINT_TOPIC|TRANS_CHECK_MAX_TIME_TOPIC|paceline_REPLY_TOPIC)$"
 )
 _OF_A_GROUP = re.compile(r"%(?:RETRY|DLQ)%(.*)")
@@ -122,8 +124,8 @@ def check_topic_name(name: object, field: str = "topic") -> str:
 
 
 def check_readable_topic_name(name: object, field: str = "topic") -> str:
-    """The name of a topic that clients may read: their own, retries, and dead letters."""
-    if isinstance(name, str) and name in SYSTEM_TOPICS:
+    """The name of a topic that clients may read: their own, retries, dead letters, the audit."""
+    if isinstance(name, str) and name in (*SYSTEM_TOPICS, AUDIT_TOPIC):
         return name
     match = _OF_A_GROUP.fullmatch(name) if isinstance(name, str) else None
     if match is None:

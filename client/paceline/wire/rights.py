@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
-from paceline.wire.names import SYSTEM_TOPICS, without_system_prefix
+from paceline.wire.names import AUDIT_TOPIC, SYSTEM_TOPICS, without_system_prefix
 
 
 class ResourceType(StrEnum):
@@ -33,6 +33,13 @@ class Action(StrEnum):
     DELETE = "Delete"
     GET = "Get"
     LIST = "List"
+
+
+class Decision(StrEnum):
+    """Of an entry that matches."""
+
+    ALLOW = "Allow"
+    DENY = "Deny"
 
 
 ALL, PUB, SUB = Action.ALL, Action.PUB, Action.SUB
@@ -96,7 +103,7 @@ def topic_resource(name: str) -> Resource:
     return Resource(ResourceType.GROUP if prefix else ResourceType.TOPIC, rest)
 
 
-SHARED_RESOURCES = frozenset(map(topic_resource, SYSTEM_TOPICS))
+SHARED_RESOURCES = frozenset(map(topic_resource, (*SYSTEM_TOPICS, AUDIT_TOPIC)))
 """Each holds messages of many topics, so a right on it is given by its full name only."""
 
 

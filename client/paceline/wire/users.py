@@ -16,9 +16,14 @@ from msgspec import Meta
 
 from paceline.errors import BadRequestError
 from paceline.wire.calls.request import Number, matching
-from paceline.wire.names import NAMESPACE_BEFORE, NAMESPACE_LENGTH_MAX, NAMESPACE_PATTERN
+from paceline.wire.names import (
+    AUDIT_TOPIC,
+    NAMESPACE_BEFORE,
+    NAMESPACE_LENGTH_MAX,
+    NAMESPACE_PATTERN,
+)
 from paceline.wire.quotas import Quota, QuotaSubject
-from paceline.wire.rights import Action, ResourceType
+from paceline.wire.rights import Action, Decision, ResourceType
 
 USER_PATTERN = r"(?!\.+$)[A-Za-z0-9_.@-]{1,64}"
 LOGIN_PREFIX = "login-"
@@ -32,7 +37,7 @@ PASSWORD_LENGTH_MIN, PASSWORD_LENGTH_MAX = 12, 128
 """NIST SP 800-63B asks for 8 at least, and for no rule of what stands in it."""
 _NAME_PATTERN = r"[A-Za-z0-9_.-]{0,127}\*?"
 RESOURCE_PATTERN = (
-    rf"\*|Cluster:{_NAME_PATTERN}|Namespace:(?:\*|[A-Za-z0-9_.-]{{1,63}}\*?)"
+    rf"\*|Topic:{AUDIT_TOPIC}|Cluster:{_NAME_PATTERN}|Namespace:(?:\*|[A-Za-z0-9_.-]{{1,63}}\*?)"
     rf"|(?:Topic|Group):{NAMESPACE_BEFORE}{_NAME_PATTERN}"
 )
 ANONYMOUS = "anonymous"
@@ -65,13 +70,6 @@ class UserType(StrEnum):
 
     SUPER = "Super"
     NORMAL = "Normal"
-
-
-class Decision(StrEnum):
-    """Of an entry that matches."""
-
-    ALLOW = "Allow"
-    DENY = "Deny"
 
 
 class Mode(StrEnum):

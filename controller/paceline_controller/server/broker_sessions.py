@@ -22,6 +22,7 @@ from paceline.errors import (
     UnauthenticatedError,
     to_problem,
 )
+from paceline.http_api.rights import ASKER
 from paceline.platform.ports import Clock, Random
 from paceline.platform.runtime import spawn
 from paceline.platform.secret import ClusterSecrets
@@ -146,6 +147,10 @@ class SessionServer:
             self._check_cluster(hello)
         except PacelineError as error:
             strangers.warning("session_refused", extra={"code": error.code, "why": error.message})
+            access, principal, *_ = request[ASKER]
+            if isinstance(error, UnauthenticatedError) and access.is_on:
+                caller = principal._replace(door="session").caller()
+                access.audit.refused(caller, error, "session")
             await socket.send_str(
                 wire.encode(wire.Refused(code=error.code, detail=error.message[:4096]))
             )

@@ -12,18 +12,17 @@ from typing import Any
 
 from aiohttp import web
 
-from paceline.errors import NotYetAvailableError, PacelineError
+from paceline.errors import NotYetAvailableError
 from paceline.http_api.calls import call_routes, check_parameters
 from paceline.http_api.rights import ASKER, add_safe_headers, rights_middleware
 from paceline.platform.address import parse_address
 from paceline.platform.ports import Clock
+from paceline.security.audit_telling import carrying_out
 from paceline.server.http_guard import OWN_HOSTS, next_turn
 from paceline.server.http_origin import own_hosts
 from paceline.wire import session as wire
 from paceline.wire.calls.request import Request, read_request
-from paceline.wire.controller_calls.base import Read
-from paceline.wire.controller_calls.broker_groups import GetHeard
-from paceline.wire.controller_calls.quorum import GetStatus, OpenSession
+from paceline.wire.controller_calls.quorum import OpenSession
 from paceline.wire.controller_calls.table import CALLS
 from paceline_controller.server.call_context import CallContext, Handlers, Node
 from paceline_controller.server.consumer_group_calls import ConsumerGroupCalls
@@ -37,7 +36,7 @@ from paceline_controller.server.quorum_calls import QuorumCalls
 from paceline_controller.server.recovery_calls import RecoveryCalls
 from paceline_controller.server.security_calls import SecurityCalls
 from paceline_controller.server.topic_calls import TopicCalls
-from paceline_controller.server.visible import VisibleViews, about, visible_answer, whoami
+from paceline_controller.server.visible import VisibleViews, visible_answer, whoami
 
 WATCH_MS_MAX = 60_000
 WATCHES_MAX = 10_000
@@ -102,27 +101,13 @@ class ControllerHttp:
     ) -> Mapping[str, Any]:
         call, once = read_request(type_, document), once_of(request)
         asker = request[ASKER]
-        if isinstance(call, Read | GetStatus | GetHeard):
-            asker.check_request(call)
-            return visible_answer(call, await self._handlers[type_](call, once), asker)
-        outcome = PacelineError.code
-        try:
-            asker.check_request(call)
+        with carrying_out(asker, call):
             if type_ in self._logins.handlers:
-                source = asker.principal.source
-                answer = await self._logins.handlers[type_](call, once, source)
-            elif isinstance(call, OpenSession) and once is not None:
+                return await self._logins.handlers[type_](call, once, asker.principal.source)
+            if isinstance(call, OpenSession) and once is not None:
                 with self._sessions.opening(asker, once.session):
-                    answer = await self._handlers[type_](call, once)
-            else:
-                answer = await self._handlers[type_](call, once)
-            outcome = "OK"
-        except PacelineError as error:
-            outcome = error.code
-            raise
-        finally:
-            asker.access.audit(asker.principal, call.call_name(), about(call), outcome)
-        return answer
+                    return await self._handlers[type_](call, once)
+            return visible_answer(call, await self._handlers[type_](call, once), asker)
 
     @property
     def watches_count(self) -> int:

@@ -12,8 +12,9 @@ import aiohttp
 from aiohttp import web
 
 from paceline.errors import NotLeaderError, OutcomeUnknownError, OverloadedError, PeerError
-from paceline.http_api.rights import ASKER
+from paceline.http_api.rights import ASKER, REQUEST_ID
 from paceline.security.access import NODE
+from paceline.security.audit import REQUEST_ID_HEADER
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial
 from paceline.server.http_guard import receive_body
@@ -108,6 +109,8 @@ class Relay:
         given = request.headers
         headers = {key: given[key] for key in PASSED_ON if key in given and given[key].isascii()}
         headers[RELAYED] = self._controller_id
+        if REQUEST_ID in request:
+            headers[REQUEST_ID_HEADER] = request[REQUEST_ID]
         what = f"{request.method} {request.path}"
         try:
             async with self._proofs.request(

@@ -65,12 +65,3 @@ def whoami(asker: Asker) -> dict[str, Any]:
         "mode": asker.access.mode,
         "policy": msgspec.to_builtins(security.policies.get(principal.user, Policy())),
     }
-
-
-_NAMES = ("topic", "group", "user", "subject", "controller", "controller_id", "store", "mode")
-
-
-def about(call: Request[Any]) -> str:
-    """What a request names, for the audit: names only, nothing that is secret."""
-    named = ((name, getattr(call, name, None)) for name in _NAMES)
-    return " ".join(f"{name}={value}" for name, value in named if value is not None)

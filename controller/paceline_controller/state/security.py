@@ -9,6 +9,8 @@ from typing import assert_never
 
 import msgspec
 
+from paceline.types import TopicName
+from paceline.wire.names import AUDIT_TOPIC
 from paceline.wire.quotas import EACH, QUOTAS_MAX, Quota, parse_subject
 from paceline.wire.users import (
     ALL_ENTRIES_MAX,
@@ -23,6 +25,7 @@ from paceline.wire.users import (
     User,
     UserType,
 )
+from paceline_controller.state import topics
 from paceline_controller.state.model import State
 from paceline_controller.state.outcome import Outcome, RefusedError
 from paceline_controller.state.security_commands import (
@@ -84,6 +87,8 @@ def apply(state: State, command: AnySecurityCommand, outcome: Outcome) -> None:
         )
         outcome.note(command.kind, user=getattr(command, "user", None), security=after.version)
         outcome.publish()
+    if isinstance(command, SetSecurityMode) and command.mode is not Mode.OFF:
+        topics.add_system(state, TopicName(AUDIT_TOPIC), queues=1, outcome=outcome)
     outcome.result["security"] = state.security.version
     if isinstance(command, PutPolicy):
         outcome.result["revision"] = state.security.policies[command.user].revision

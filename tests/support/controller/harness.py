@@ -10,6 +10,7 @@ from aiohttp import web
 
 from paceline.cli.local.free_ports import free_ports
 from paceline.platform.address import Address
+from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
 from paceline.platform.secret import ClusterSecrets
 from paceline.types import ControllerId, GroupName, Incarnation, MasterEpoch, ReplicaId
@@ -52,6 +53,7 @@ class Controllers:
         self._secrets = secrets or ClusterSecrets(SECRET)
         self.log = MemoryLog()
         self.ids = [ControllerId(f"c{number + 1}") for number in range(count)]
+        self.disks = {controller_id: MemoryDisk() for controller_id in self.ids}
         self.addresses = [free_address() for _ in self.ids]
         self.nodes: dict[ControllerId, ControllerNode] = {}
         self.quorums: dict[ControllerId, MemoryQuorum] = {}
@@ -70,6 +72,7 @@ class Controllers:
                 clock=SystemClock(),
                 random=SystemRandom(),
                 secrets=self._secrets,
+                disk=self.disks[controller_id],
             )
             self.nodes[controller_id], self.quorums[controller_id] = node, quorum
             await node.start()

@@ -8,8 +8,8 @@ from paceline.security import decide
 from paceline.security.access import Access, Asker
 from paceline.security.decide import Rules
 from paceline.wire.calls import offsets
-from paceline.wire.rights import ANYBODY
-from paceline.wire.users import Decision, Security
+from paceline.wire.rights import ANYBODY, Decision
+from paceline.wire.users import Security
 from paceline_broker.server import http as broker_http
 from paceline_broker.server.openapi import OTHERS
 from paceline_broker.server.stream import StreamConnection

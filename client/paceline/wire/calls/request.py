@@ -125,6 +125,8 @@ class Request(
     namespace gives them its own names."""
     lists_all: ClassVar[tuple[str, ...]] = ()
     """Fields of the answer with a row for each topic or group there is, of whatever namespace."""
+    is_told: ClassVar[bool] = False
+    """The audit tells each one, not only a sample, though it needs no right to change anything."""
 
     def needed(self) -> Needs:
         """What this very request needs."""

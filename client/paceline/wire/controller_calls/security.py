@@ -185,6 +185,7 @@ class ChangePassword(Request[WrittenSecurity], kw_only=True):
 
     routes = (Route("POST", "/v1/users/{user}/password"),)
     needs = ANYBODY
+    is_told = True
     user: UserName
     present: GivenPassword
     password: Password
@@ -212,6 +213,7 @@ class Login(Request[LoggedIn], kw_only=True):
 
     routes = (Route("POST", "/v1/login"),)
     needs = ANYBODY
+    is_told = True
     user: UserName
     password: GivenPassword
     lifetime_ms: Annotated[int, Meta(ge=1_000, le=LOGIN_MS_MAX)] = LOGIN_MS

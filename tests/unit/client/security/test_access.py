@@ -157,6 +157,7 @@ def test_needs_are_checked_for_each_thing_that_a_request_names() -> None:
         "user": "ana",
         "resource": "Group:other",
         "actions": ["Sub"],
+        "rule": "no policy of ana matches",
     }
     assert "paceline acl set ana --resource Group:other --actions Sub" in refused.value.message
 

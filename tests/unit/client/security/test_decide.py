@@ -12,10 +12,11 @@ from tests.support.rights import a_security, entry
 
 from paceline.security import decide
 from paceline.security.decide import Rules, overridden_denials
-from paceline.wire.rights import DELETE, GET, PUB, SUB, Action, Resource, ResourceType
-from paceline.wire.users import ANONYMOUS, Decision, Policy, PolicyEntry, Security, parse_resource
+from paceline.wire.rights import DELETE, GET, PUB, SUB, Action, Decision, Resource, ResourceType
+from paceline.wire.users import ANONYMOUS, Policy, PolicyEntry, Security, parse_resource
 
 SHARED = {
+    "Topic:%SYS%AUDIT",
     "Topic:TRANS_CHECK_MAX_TIME_TOPIC",
     "Topic:paceline_REPLY_TOPIC",
     "Group:paceline.delay",

@@ -1,7 +1,6 @@
 """Every route of a controller for every kind of asker; users and rights as requests change them."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 from tests.support.askers import proof_of
+from tests.support.audit import on_disk
 from tests.support.controller.harness import SECRET, Controllers, controllers, eventually
 from tests.support.controller.sessions import a_cluster
 from tests.support.requests import ask_least
@@ -18,9 +18,11 @@ from tests.support.rights import SECRETS, a_security, bearer, entry
 from paceline.platform.runtime import SystemClock
 from paceline.security import login_backoff
 from paceline.security.sealed_keys import open_key
+from paceline.types import TopicName
 from paceline.wire.calls.request import Request
 from paceline.wire.controller_calls.security import ChangePassword, Login
 from paceline.wire.controller_calls.table import CALLS
+from paceline.wire.names import AUDIT_TOPIC
 from paceline.wire.quotas import Quota
 from paceline.wire.rights import ANYBODY, CREATE, KNOWN_USER, SUB, Needs
 from paceline.wire.users import Mode, PolicyEntry, Security
@@ -322,30 +324,80 @@ async def test_keys_that_sign_are_kept_encrypted_and_sealed_anew_when_the_secret
         assert await seal() == (0, ["key-eve"])
 
 
-async def test_changes_are_told_with_who_asked_and_what_came_of_it(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with caplog.at_level(logging.INFO, "paceline.audit"):
-        async with secured() as cluster:
-            key = {"secret_key": SECRETS["bob"]}
-            for who, path, body in (
-                ("root", "/v1/users/eve", {"new": True}),
-                ("bob", "/v1/users/mallory", {"new": True}),
-                ("root", "/v1/users/eve/keys/key-eve", key),
-            ):
-                await cluster.ask("PUT", path, body, headers=bearer(who))
-            await cluster.ask("GET", "/v1/users", headers=bearer("root"))
-            await cluster.ask("DELETE", "/v1/topics/orders")
+async def test_changes_are_told_with_who_asked_and_what_came_of_it() -> None:
+    async with secured(2) as cluster:
+        key = {"secret_key": SECRETS["bob"], "name": "till"}
+        named = {**bearer("root"), "X-Request-Id": "change-1"}
+        for headers, path, body in (
+            (named, "/v1/users/eve", {"new": True}),
+            (bearer("bob"), "/v1/users/mallory", {"new": True}),
+            (bearer("root"), "/v1/users/eve/keys/key-eve", key),
+        ):
+            await cluster.ask("PUT", path, body, node=1, headers=headers)
+        await cluster.ask("GET", "/v1/users", headers=bearer("root"))
+        off = await cluster.ask("PUT", "/v1/security", {"mode": "off"}, headers=bearer("root"))
+        await cluster.ask("DELETE", "/v1/topics/orders")
 
-    told = [vars(record) for record in caplog.records if record.name == "paceline.audit"]
-    assert [(row["user"], row["action"], row["about"], row["outcome"]) for row in told] == [
-        ("root", "put_user", "user=eve", "OK"),
-        ("bob", "put_user", "user=mallory", "NOT_AUTHORIZED"),
-        ("root", "put_access_key", "user=eve", "OK"),
-    ], "reads are not told, nor what no user has asked"
-    assert told[0]["source"] == "127.0.0.1"
-    assert told[0]["access_key"] == "key-root"
+    assert off[0] == 200
+    told = on_disk(cluster.disks[cluster.ids[0]], "unused/audit")
+    assert [(row.user, row.call, row.about, row.decision, row.outcome) for row in told] == [
+        ("root", "put_user", "user=eve", "Allow", "OK"),
+        ("bob", "put_user", "user=mallory", "Deny", "NOT_AUTHORIZED"),
+        ("root", "put_access_key", "user=eve access_key=key-eve", "Allow", "OK"),
+        ("root", "set_security_mode", "mode=off", "Allow", "OK"),
+    ], "reads are not told, nor what is asked while rights are off"
+    assert (told[0].source, told[0].access_key) == ("127.0.0.1", "key-root")
+    assert (told[0].action, told[0].resource) == ("Update", "Cluster:paceline")
+    assert (told[0].rule, told[1].rule) == ("root is a super user", "no policy of bob matches")
+    assert told[0].request_id == "change-1", "a follower passes it on"
+    assert len({row.request_id for row in told}) == 4
     assert SECRETS["bob"] not in str(told)
+    assert on_disk(cluster.disks[cluster.ids[1]], "unused/audit") == [], "it only relays"
+
+
+async def test_who_logs_in_and_who_tries_to_is_told_without_the_password() -> None:
+    async with secured() as cluster:
+        given = {"password": PASSWORD}
+        await cluster.ask("PUT", "/v1/users/bob/password", given, headers=bearer("root"))
+        for password in (PASSWORD, OTHER_PASSWORD):
+            await cluster.ask("POST", "/v1/login", {"user": "bob", "password": password})
+        change = {"present": PASSWORD, "password": OTHER_PASSWORD}
+        await cluster.ask("POST", "/v1/users/bob/password", change)
+
+    told = on_disk(cluster.disks[cluster.ids[0]], "unused/audit")
+    assert [(row.call, row.about, row.decision, row.outcome) for row in told] == [
+        ("put_password", "user=bob", "Allow", "OK"),
+        ("login", "user=bob", "Allow", "OK"),
+        ("login", "user=bob", "Deny", "LOGIN_FAILED"),
+        ("change_password", "user=bob", "Allow", "OK"),
+    ]
+    assert not any(each in str(told) for each in (PASSWORD, OTHER_PASSWORD))
+
+
+async def test_the_call_that_switches_rights_on_is_the_first_that_is_told() -> None:
+    async with controllers() as cluster:
+        await cluster.ask("PUT", "/v1/users/root", {"type": "Super", "new": True})
+        await cluster.ask("PUT", "/v1/users/root/keys/key-root", {"secret_key": SECRETS["root"]})
+        await cluster.ask("PUT", "/v1/security", {"mode": "on"})
+        topics = cluster.leader.machine.topics
+
+    [told] = on_disk(cluster.disks[cluster.ids[0]], "unused/audit")
+    assert (told.user, told.call, told.rule) == (
+        *("anonymous", "set_security_mode"),
+        "rights were off",
+    )
+    assert topics[TopicName(AUDIT_TOPIC)].is_system
+
+
+async def test_an_answer_names_the_request_while_rights_are_on() -> None:
+    async with controllers() as cluster:
+        url = f"http://{cluster.addresses[0]}/healthz"
+        async with cluster.http.get(url) as answer:
+            assert "X-Request-Id" not in answer.headers
+        secure(cluster)
+        for given, kept in (("mine", True), ("x" * 65, False)):
+            async with cluster.http.get(url, headers={"X-Request-Id": given}) as answer:
+                assert (answer.headers["X-Request-Id"] == given) is kept
 
 
 async def test_views_show_what_one_may_see() -> None:

@@ -5,6 +5,7 @@ from copy import copy
 from typing import Any
 
 import pytest
+from tests.support.audit import on_disk
 from tests.support.controller.harness import (
     DEADLINE_S,
     SECRET,
@@ -13,6 +14,7 @@ from tests.support.controller.harness import (
     eventually,
 )
 from tests.support.controller.sessions import a_cluster, group_of, master_of
+from tests.support.rights import a_security
 
 from paceline.platform.runtime import SystemClock
 from paceline.platform.secret import ClusterSecrets
@@ -55,14 +57,17 @@ async def test_three_empty_brokers_become_a_group_with_a_master() -> None:
         assert (group.master, group.master_epoch) == (1, 1)
 
 
-async def test_a_broker_with_another_secret_is_refused() -> None:
+async def test_a_broker_with_another_secret_is_refused_and_the_audit_says_so() -> None:
     async with controllers() as cluster:
+        cluster.leader.access.apply(a_security())
         broker = TalkingBroker(cluster, 1)
 
         with pytest.raises(PermissionError, match="UNAUTHENTICATED"):
             await broker.start(secret=b"another secret, also of 32 bytes")
 
         await broker.stop()
+        [told] = on_disk(cluster.disks[cluster.ids[0]], "unused/audit")
+        assert (told.user, told.door, told.outcome) == ("anonymous", "session", "UNAUTHENTICATED")
 
 
 async def test_a_broker_of_another_cluster_is_refused() -> None:

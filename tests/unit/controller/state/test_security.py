@@ -8,6 +8,8 @@ from tests.support.controller.builders import Driver, a_group, reason
 from tests.support.rights import entry
 
 from paceline.errors import BadRequestError
+from paceline.types import TopicName
+from paceline.wire.names import AUDIT_TOPIC
 from paceline.wire.rights import PUB, SUB
 from paceline.wire.session import MESSAGE_BYTES_MAX
 from paceline.wire.users import AccessKey, Mode, PolicyEntry, UserType, digest_of
@@ -72,6 +74,23 @@ def test_when_keys_were_used_is_noted_and_forgotten_with_the_key() -> None:
     again.restore(driver.machine.snapshot())
     assert again.key_uses == driver.machine.key_uses == {"key-root": 50}
     assert again.security.version == version, "nobody decides anew for it"
+
+
+def test_the_topic_of_the_audit_is_made_when_rights_are_switched_on_and_stays() -> None:
+    driver = a_group()
+    name = TopicName(AUDIT_TOPIC)
+
+    assert reason(driver.do(SetSecurityMode(mode=Mode.ON))) == "NO_SUPER_USER"
+    assert driver.do(SetSecurityMode(mode=Mode.OFF))["ok"]
+    assert name not in driver.machine.topics
+    driver.do(SetSecurityMode(mode=Mode.DRY_RUN))
+    made = driver.machine.topics[name]
+    assert (made.is_system, made.write_queues) == (True, {"g1": 1})
+    version = driver.machine.version
+    driver.do(SetSecurityMode(mode=Mode.DRY_RUN))
+    assert driver.machine.version == version
+    driver.do(SetSecurityMode(mode=Mode.OFF))
+    assert driver.machine.topics[name].topic_id == made.topic_id
 
 
 def test_each_change_is_a_version_and_a_repetition_is_none() -> None:

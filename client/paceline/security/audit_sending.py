@@ -1,0 +1,201 @@
+"""The audit of a node on its way into the topic `%SYS%AUDIT`, where it is replicated.
+
+Each node sends what its files have to the master of any broker group, at least once and in order,
+as a node of the cluster (`security.node_proof`). It is no producer: those are part of the client,
+and have users. Nothing waits for it: while no master takes records they stay in the files.
+
+The files are opened when rights are switched on for the first time; before, there is no task.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import aiohttp
+import orjson
+
+from paceline.errors import BadRequestError, StorageError
+from paceline.platform.ports import Disk, Random
+from paceline.platform.runtime import cancel_and_wait, pause, spawn
+from paceline.platform.telemetry import Metrics
+from paceline.security.access import Access
+from paceline.security.audit_files import AuditFiles, Batch
+from paceline.security.node_proof import NodeProofs
+from paceline.security.node_tls import Dial
+from paceline.wire.calls.audit import TakeAudit
+from paceline.wire.calls.request import http_form
+from paceline.wire.cluster import ClusterView
+
+log = logging.getLogger("paceline.audit")
+
+GATHER_MS = 200
+"""Records that come so close after each other are sent together."""
+RETRY_FIRST_MS, RETRY_MAX_MS = 500, 10_000
+TIMEOUT_S = 5.0
+
+
+class AuditNode(NamedTuple):
+    """Whose audit it is."""
+
+    name: str
+    data_dir: str
+    sample_one_in: int
+    source_host: str
+
+
+class AuditSending:
+    """Of one node. `start`, then `stop`."""
+
+    def __init__(
+        self,
+        node: AuditNode,
+        access: Access,
+        *,
+        disk: Disk,
+        random: Random,
+        view: Callable[[], ClusterView | None],
+        proofs: NodeProofs,
+        dial: Dial,
+    ) -> None:
+        """`view`: the newest one that this node knows."""
+        self._node, self._access = node, access
+        self._disk, self._random, self._view = disk, random, view
+        self._proofs, self._dial = proofs, dial
+        self._files: AuditFiles | None = None
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._http: aiohttp.ClientSession | None = None
+        self._is_running = False
+        self._preferred = ""
+        """The group whose master has taken records last."""
+        self.sent_count = 0
+        self.refused_count = 0
+        """Records that a master holds for none: they are in the files only."""
+        access.on_change(self._rights_changed)
+
+    def start(self) -> None:
+        self._is_running = True
+        self._rights_changed()
+
+    async def stop(self) -> None:
+        """What is not sent yet stays in the files."""
+        self._is_running = False
+        await cancel_and_wait(self._task)
+        if self._http is not None:
+            await self._http.close()
+        if self._files is not None:
+            self._files.close()
+
+    def register(self, metrics: Metrics) -> None:
+        """Metrics of the audit's way."""
+        metrics.sampled(
+            "paceline_audit_sent_total",
+            "Records of the audit that a master has stored; alert when it lags behind"
+            " paceline_audit_records_total for long.",
+            lambda: self.sent_count,
+        )
+        metrics.sampled(
+            "paceline_audit_lost_total",
+            "Audit files that went before they were sent, and records that a master refused; alert"
+            " when it grows.",
+            lambda: self.refused_count + (self._files.lost_files if self._files else 0),
+        )
+
+    def _rights_changed(self) -> None:
+        if not self._is_running or self._files is not None or not self._access.is_on:
+            return
+        try:
+            self._files = AuditFiles(self._disk, f"{self._node.data_dir}/audit")
+        except StorageError as error:
+            log.error("audit_not_opened", extra={"fault": error.message})
+            return
+        self._access.audit.keep(
+            self._files,
+            node=self._node.name,
+            sample_one_in=self._node.sample_one_in,
+            on_record=self._news.set,
+        )
+        self._news.set()
+        self._task = spawn(self._run(self._files), name="audit")
+
+    async def _run(self, files: AuditFiles) -> None:
+        wait_ms = RETRY_FIRST_MS
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            await pause(GATHER_MS)
+            while (batch := self._unsent(files)) is not None:
+                if await self._send(batch):
+                    wait_ms = RETRY_FIRST_MS
+                    self._settle(files, batch)
+                else:
+                    await pause(wait_ms * self._random.uniform(0.5, 1.0))
+                    wait_ms = min(wait_ms * 2, RETRY_MAX_MS)
+
+    def _unsent(self, files: AuditFiles) -> Batch | None:
+        try:
+            return files.unsent()
+        except StorageError as error:
+            log.error("audit_not_read", extra={"fault": error.message})
+            return None  # tried again with the next record
+
+    def _settle(self, files: AuditFiles, batch: Batch) -> None:
+        try:
+            files.sent(batch)
+        except StorageError as error:
+            # After a restart it is sent once more, which does no harm.
+            log.warning("audit_place_not_saved", extra={"fault": error.message})
+
+    async def _send(self, batch: Batch) -> bool:
+        """Whether the batch is done with."""
+        request = http_form(TakeAudit(records=batch.records))
+        body = orjson.dumps(request.body)
+        for group, address in self._masters():
+            answer = await self._post(address, request.path, body)
+            if answer == 200:
+                self._preferred = group
+                self.sent_count += len(batch.records)
+                return True
+            if answer == BadRequestError.status:
+                log.error("audit_not_taken", extra={"records": len(batch.records)})
+                self.refused_count += len(batch.records)
+                return True
+        return False
+
+    def _masters(self) -> Iterable[tuple[str, str]]:
+        """Broker group and address, the one that took records last first."""
+        view = self._view()
+        groups = {} if view is None else view.groups
+        for name in sorted(groups, key=lambda name: (name != self._preferred, name)):
+            master = groups[name].master_view()
+            if master is not None:
+                yield name, master.client_address
+
+    async def _post(self, address: str, path: str, body: bytes) -> int:
+        """The status of the answer; 0: there was none."""
+        if self._http is None:
+            local = (self._node.source_host, 0) if self._node.source_host else None
+            self._http = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(local_addr=local, force_close=True),
+                timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
+            )
+        try:
+            async with self._proofs.request(
+                self._http,
+                "POST",
+                address,
+                path,
+                url=self._dial.url(address, path),
+                body=body,
+                headers={"Content-Type": "application/json"},
+                ssl=self._dial.ssl,
+                allow_redirects=False,
+            ) as answer:
+                if answer.status != 200:
+                    said = (await answer.content.read(1_000)).decode("utf-8", "replace")
+                    log.info("audit_waits", extra={"master": address, "why": said})
+                return answer.status
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            log.info("audit_waits", extra={"master": address, "why": repr(error)})
+            return 0
