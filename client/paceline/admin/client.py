@@ -6,6 +6,7 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from paceline.admin.audit import Audit
 from paceline.admin.broker_groups import BrokerGroups
 from paceline.admin.clients import Clients
 from paceline.admin.consumer_groups import ConsumerGroups
@@ -61,6 +62,7 @@ class AdminClient:
         self.users = Users(requests)
         self.policies = Policies(requests)
         self.quotas = Quotas(requests)
+        self.audit = Audit(self.messages)
         self.security = SecurityMode(requests)
 
     async def __aenter__(self) -> "AdminClient":

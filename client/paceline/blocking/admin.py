@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, cast
 
+from paceline.admin.audit import Audit
 from paceline.admin.broker_groups import BrokerGroups
 from paceline.admin.client import AdminClient
 from paceline.admin.clients import Clients
@@ -172,6 +173,12 @@ class BlockingQuotas(Part[Quotas]):
     delete = waits(Quotas.delete)
 
 
+class BlockingAudit(Part[Audit]):
+    """`BlockingAdminClient.audit`."""
+
+    search = waits(Audit.search)
+
+
 class BlockingSecurityMode(Part[SecurityMode]):
     """`BlockingAdminClient.security`."""
 
@@ -201,6 +208,7 @@ class BlockingAdminClient(Blocking[AdminClient]):
         self.users = BlockingUsers(thread, client.users)
         self.policies = BlockingPolicies(thread, client.policies)
         self.quotas = BlockingQuotas(thread, client.quotas)
+        self.audit = BlockingAudit(thread, client.audit)
         self.security = BlockingSecurityMode(thread, client.security)
 
     view = waits(AdminClient.view)

@@ -98,6 +98,9 @@ COMMANDS = {
         "paceline.cli.security.quota:command",
         "Show, set and delete quotas of users, clients, namespaces and topics.",
     ),
+    "audit": _Entry(
+        "paceline.cli.security.audit:command", "Search who has done, or was refused, what."
+    ),
     "security": _Entry(
         "paceline.cli.security.security:command", "Switch users and rights on and off."
     ),

@@ -1,13 +1,12 @@
 """`paceline message`: find single messages, and who has consumed them."""
 
-import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from paceline.cli.asking import ask
-from paceline.cli.options import Connect, cluster_options
+from paceline.cli.options import Connect, cluster_options, unix_ms_of
 from paceline.cli.output import echo_json, echo_table, shown
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def find(
 ) -> None:
     """Find messages of TOPIC; by queue and offset."""
     asked: dict[str, Any] = {"key": key, "unique_key": unique_key}
-    asked |= {"begin_unix_ms": _unix_ms(begin, "--from"), "end_unix_ms": _unix_ms(end, "--to")}
+    asked |= {"begin_unix_ms": unix_ms_of(begin, "--from"), "end_unix_ms": unix_ms_of(end, "--to")}
     rows = ask(connect, lambda admin: _found(admin, topic, asked, limit))
     if as_json:
         for row in rows:
@@ -100,18 +99,6 @@ async def _found(
         if len(found) == limit:
             break
     return found
-
-
-def _unix_ms(text: str | None, option: str) -> int | None:
-    if text is None:
-        return None
-    if re.fullmatch(r"[0-9]{1,18}", text):
-        return int(text)
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise click.UsageError(f"{option} {text!r} is no time like 2030-01-31T12:00") from error
-    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

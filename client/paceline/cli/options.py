@@ -5,9 +5,11 @@ at once.
 """
 
 import math
+import re
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -287,3 +289,16 @@ async def find_readable(cluster: "Cluster", name: str) -> "TopicView":
     if not topic.can_read:
         raise not_readable(topic)
     return topic
+
+
+def unix_ms_of(text: str | None, option: str) -> int | None:
+    """What a time given as an option means; click.UsageError for none."""
+    if text is None:
+        return None
+    if re.fullmatch(r"[0-9]{1,18}", text):
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise click.UsageError(f"{option} {text!r} is no time like 2030-01-31T12:00") from error
+    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
