@@ -90,7 +90,7 @@ class _Rights:
                 return await handler(request)
             return await self._judged(asker, request, handler, route)
         except REFUSALS as error:
-            if access.is_on:
+            if access.is_on and "ask_again" not in error.details:  # no refusal: a node's first try
                 access.audit.refused(principal.caller(), error, " ".join(route).strip())
             raise
 

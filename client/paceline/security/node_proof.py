@@ -190,7 +190,9 @@ class NodeProofs:
         known = {self.challenge: self._present, self._past.text: self._past}.get(challenge)
         is_late = known is None or self._clock.monotonic_ms() - known.since_ms >= 2 * CHALLENGE_MS
         if known is None or is_late:
-            raise UnauthenticatedError("the proof of this node is of an old challenge: ask again")
+            raise UnauthenticatedError(
+                "the proof of this node is of an old challenge: ask again", ask_again=True
+            )
         if nonce in known.nonces:
             self._refuse(node_id, "a request came a second time: somebody repeats it")
         known.nonces.add(nonce)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
-from tests.support.askers import PROOFS
+from tests.support.askers import PROOFS, proof_of
 from tests.support.client.pins import a_master
 from tests.support.http.door import Door
 
@@ -32,7 +32,7 @@ def a_record(sequence: int, **fields: Any) -> AuditRecord:
 
 async def store(door: Door, *records: AuditRecord) -> None:
     body = orjson.dumps({"records": [msgspec.to_builtins(record) for record in records]})
-    headers = {"Content-Type": "application/json", **PROOFS.headers("POST", "/v1/audit", body)}
+    headers = {"Content-Type": "application/json", **proof_of(PROOFS, "POST", "/v1/audit", body)}
     status, answer = await door.ask("POST", "/v1/audit", data=body, headers=headers)
     assert status == 200, answer
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.support.askers import PROOFS
+from tests.support.askers import PROOFS, proof_of
 from tests.support.client.pins import a_master
 from tests.unit.client.cli.conftest import Outcome, beside, run_command
 
@@ -61,7 +61,7 @@ def audit() -> Iterator[Auditor]:
             cluster.add_topic(AUDIT_TOPIC, 1)
             door.service.view_changed(cluster.view)
             body = orjson.dumps({"records": ROWS})
-            proof = PROOFS.headers("POST", "/v1/audit", body)
+            proof = proof_of(PROOFS, "POST", "/v1/audit", body)
             headers = {"Content-Type": "application/json", **proof}
             assert (await door.ask("POST", "/v1/audit", data=body, headers=headers))[0] == 200
             yield Auditor(cluster.controller)
