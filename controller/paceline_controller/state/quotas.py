@@ -51,8 +51,9 @@ def _charge(state: State, by: str | None) -> None:
     if by is None or limit is None:
         return
     now_ms = state.time_ms
-    used_until = max(state.creations.get(by, 0), now_ms) + HOUR_MS // limit
-    wait_ms = used_until - now_ms - HOUR_MS
+    share_ms = HOUR_MS // limit
+    used_until = max(state.creations.get(by, 0), now_ms) + share_ms
+    wait_ms = used_until - now_ms - limit * share_ms
     if wait_ms > 0:
         raise RefusedError(
             "QUOTA_EXCEEDED",

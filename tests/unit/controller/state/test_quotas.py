@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.controller.builders import Driver, a_group, reason
 
@@ -90,6 +90,7 @@ def test_all_that_is_made_counts_and_what_is_there_does_not() -> None:
         assert driver.machine.version == before, "nothing was made"
 
 
+@example(7, [(1, 0), (1, 0), (6, 0)])
 @given(
     st.integers(1, 1000),
     st.lists(st.tuples(st.integers(1, 20), st.integers(0, 600_000)), max_size=12),
