@@ -12,7 +12,7 @@ from tests.support.process.secrets import found_in, kept_secrets
 
 from paceline.admin.client import AdminClient
 from paceline.consumer.pull import PullConsumer
-from paceline.errors import UnauthenticatedError
+from paceline.errors import LoginFailedError, NotAuthorizedError, UnauthenticatedError
 from paceline.message import Message
 from paceline.net.connect import ClientTls, ConnectSettings, Credentials
 from paceline.producer.producer import Producer
@@ -43,6 +43,7 @@ async def test_no_secret_is_told_by_a_cluster_with_rights_and_tls(
             with pytest.raises(UnauthenticatedError) as refused:
                 async with Producer(ConnectSettings(cluster.bootstrap, WRONG, tls=tls)) as other:
                     await other.send(Message("orders", b"x"))
+            await people_log_in(cluster, admin, tls)
             answers = [str(refused.value).encode(), *await strangers_say(cluster, key)]
             leader = await leading(admin)
             cluster.send_signal(leader, signal.SIGKILL)
@@ -56,7 +57,29 @@ async def test_no_secret_is_told_by_a_cluster_with_rights_and_tls(
 
         assert '"level":"debug"' in cluster.logs()
         shown = {f"answer {number}": each for number, each in enumerate(answers)}
-        assert found_in(shown, list(kept_secrets(cluster.data_dir))) == []
+        known = [*kept_secrets(cluster.data_dir), *cluster.secrets]
+        assert found_in(shown, known) == []
+
+
+async def people_log_in(cluster: RunningCluster, admin: AdminClient, tls: ClientTls) -> None:
+    """With right and wrong passwords, and what they are given is shown to all kinds of node."""
+    good, wrong = "correct horse battery", "wrong horse battery"
+    await admin.users.set_password("shop", good)
+    token = await admin.security.login("shop", good)
+    cluster.secrets += [
+        ("a password", good.encode()),
+        ("a wrong password", wrong.encode()),
+        ("a login", token.secret_key.encode()),
+    ]
+    with pytest.raises(LoginFailedError):
+        await admin.security.login("shop", wrong)
+    with pytest.raises(NotAuthorizedError):
+        async with Producer(ConnectSettings(cluster.bootstrap, token, tls=tls)) as producer:
+            await producer.send(Message("orders", b"x"))
+    await admin.users.end_logins("shop")
+    with pytest.raises(UnauthenticatedError):
+        async with AdminClient(ConnectSettings(cluster.bootstrap, token, tls=tls)) as other:
+            await other.users.all()
 
 
 async def strangers_say(cluster: RunningCluster, key: Credentials) -> list[bytes]:

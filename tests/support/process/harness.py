@@ -46,6 +46,8 @@ class RunningCluster:
     """Nodes that the test itself started (machines.py), by name: they are the ones that count."""
     first_key: Credentials | None = None
     """Shown by the launcher: other machines reach this cluster, and it is its first start."""
+    secrets: list[tuple[str, bytes]] = field(default_factory=list)
+    """What a test has made and shows to nodes, and what each is: no log may have it."""
     forgotten: set[str] = field(default_factory=set)
     """Names of nodes that were taken out of the cluster for good."""
 
@@ -134,7 +136,7 @@ def running_cluster(
     assert launcher.process.returncode == 0, launcher.stderr()
     assert tracebacks(data_dir) == []
     told["stderr of the launcher"] = launcher.stderr().encode()
-    secrets = told_secrets(data_dir, told)
+    secrets = told_secrets(data_dir, told, made=cluster.secrets)
     assert not secrets, secrets
 
 

@@ -26,10 +26,13 @@ def kept_secrets(data_dir: Path) -> Iterator[tuple[str, bytes]]:
             yield from (("a private key", line) for line in lines if len(line) >= 40)
 
 
-def told_secrets(data_dir: Path, others: Mapping[str, bytes]) -> list[str]:
-    """Where a secret stands that must not: in node logs, or in `others`, texts by what they are."""
+def told_secrets(
+    data_dir: Path, others: Mapping[str, bytes], *, made: Sequence[tuple[str, bytes]] = ()
+) -> list[str]:
+    """Where a secret stands that must not: in node logs, or in `others`, texts by what they are.
+    `made`: secrets that no file has, and what each is."""
     texts = {path.name: path.read_bytes() for path in (data_dir / "logs").glob("*.log")}
-    return found_in({**texts, **others}, list(kept_secrets(data_dir)))
+    return found_in({**texts, **others}, [*kept_secrets(data_dir), *made])
 
 
 def found_in(texts: Mapping[str, bytes], kept: Sequence[tuple[str, bytes]]) -> list[str]:

@@ -36,9 +36,11 @@ from paceline.platform.telemetry import Metrics
 from paceline.security.authority import Authority
 from paceline.security.certificates import TlsFiles
 from paceline.security.node_tls import NodeTls, TlsMode
+from paceline.security.passwords import AT_ONCE_MAX
 from paceline.server import http_guard
 from paceline.wire import session as wire
 from paceline.wire.stream import Operation, encode_frame
+from paceline.wire.users import LOGIN_PREFIX
 from paceline_broker.server.http import BrokerHttp
 
 HOST = b"Host: 127.0.0.1\r\n"
@@ -61,6 +63,15 @@ HEADS = (
     b"GET /healthz HTTP/1.1\r\n" + HOST + b"Paceline-Node: c1 00 00\r\nPaceline-Source: \r\n\r\n",
     b"OPTIONS * HTTP/1.1\r\n" + HOST + b"Connection: Upgrade\r\nUpgrade: h2c, websocket\r\n\r\n",
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"GET /v1/status HTTP/1.1\r\n"
+    + HOST
+    + b"Authorization: Bearer "
+    + LOGIN_PREFIX.encode()
+    + b"WyJhbmEiLDAsMSwiYWIiXQ.AAAA\r\n\r\n",
+    b"GET /v1/status HTTP/1.1\r\n" + HOST + b"Authorization: Bearer "
+    b"eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbmEifQ.AAAA\r\n\r\n",
+    b"POST /v1/login HTTP/1.1\r\n" + HOST + JSON + b"Content-Length: 38\r\n\r\n"
+    b'{"user":"ana","password":"0123456789"}',
     UPGRADE,
     b"GET %s HTTP/1.1\r\n" % wire.PATH.encode() + HOST + b"Connection: Upgrade\r\n"
     b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
@@ -75,6 +86,10 @@ FRAMES = (
         5, Operation.CALL, b'{"call":"heartbeat","group":"g","client_id":"c","topics":[]}'
     ),
 )
+
+
+PASSWORDS_BYTES = AT_ONCE_MAX * 64 * 2**20
+"""What passwords take that are checked at once."""
 
 
 def streaming(rng: random.Random) -> Sequence[bytes]:
@@ -193,7 +208,7 @@ async def test_a_controller_outlives_what_strangers_say(
         async with controllers() as cluster:
             node = cluster.leader
             node.access.apply(a_security())
-            async with bounded(lambda: held_by(cluster)):
+            async with bounded(lambda: held_by(cluster), more_bytes=PASSWORDS_BYTES):
                 await Flood(cluster.addresses[0].port, seed=fuzz[1]).run(say, seconds=fuzz[0])
                 await eventually_served(lambda: asked(cluster.addresses[0].port))
             assert not node.hub.sessions
