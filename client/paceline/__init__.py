@@ -159,10 +159,10 @@ if TYPE_CHECKING:
     from paceline.wire.consumer_groups import RetryPolicy as RetryPolicy
     from paceline.wire.pins import PinsOfGroup as PinsOfGroup
     from paceline.wire.pins import PinView as PinView
-    from paceline.wire.quotas import Quota as Quota
     from paceline.wire.static_topics import LogicalQueue as LogicalQueue
     from paceline.wire.static_topics import Segment as Segment
     from paceline.wire.topics import TopicView as TopicView
+    from paceline.wire.users import Quota as Quota
 
 __version__ = VERSION
 
@@ -193,7 +193,7 @@ _HOMES = {
     "ConnectSettings": "paceline.net.connect",
     "Credentials": "paceline.net.connect",
     "TokenFile": "paceline.net.connect",
-    "Quota": "paceline.wire.quotas",
+    "Quota": "paceline.wire.users",
     "credentials_of": "paceline.net.connect",
     "tls_of": "paceline.net.connect",
     "ClusterView": "paceline.wire.cluster",

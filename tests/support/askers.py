@@ -2,7 +2,8 @@
 
 from paceline.platform.runtime import SystemClock, SystemRandom
 from paceline.platform.secret import ClusterSecrets
-from paceline.security.access import Access, Asker, Principal
+from paceline.security.access import Access, Asker
+from paceline.security.identity import Principal
 from paceline.security.node_proof import NodeProofs
 from paceline.wire.proof import CHALLENGE_HEADER
 

@@ -6,7 +6,7 @@ from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.ports import Clock
 from paceline.security.audit import Audit, Caller, Decided, Kind
 from paceline.security.audit_files import AuditFiles
-from paceline.wire.audit import AuditRecord, read_lines
+from paceline.wire.calls.audit import AuditRecord, read_lines
 from paceline.wire.rights import Decision
 
 FOLDER = "/data/audit"

@@ -8,8 +8,7 @@ from paceline.errors import ForbiddenError
 from paceline.records.encode import encode_batch
 from paceline.records.header import parse_header
 from paceline.security.access import Asker
-from paceline.wire.audit import json_of
-from paceline.wire.calls.audit import AuditTaken, TakeAudit
+from paceline.wire.calls.audit import AuditTaken, TakeAudit, json_of
 from paceline.wire.names import AUDIT_TOPIC
 from paceline_broker.ports import Role
 from paceline_broker.service.ledger import Ledger

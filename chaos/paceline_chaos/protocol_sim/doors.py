@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from paceline.errors import PacelineError
 from paceline.platform.runtime import spawn
 from paceline.security import access
+from paceline.security.identity import Principal
 from paceline.wire.stream import FetchPart, FetchQueue, ProduceAnswer
 from paceline.wire.users import ANONYMOUS
 from paceline_broker.service.fetch.read import Fetched
@@ -130,7 +131,7 @@ class Door:
     async def _call(self, number: int, name: str, document: Mapping[str, Any]) -> None:
         try:
             service = self.node.service
-            asker = access.Asker(service.access, access.Principal(ANONYMOUS, ""))
+            asker = access.Asker(service.access, Principal(ANONYMOUS, ""))
             answer: Answer = await service.calls.named(name, document, asker=asker)
         except PacelineError as error:
             answer = error

@@ -7,7 +7,7 @@ import msgspec
 
 from paceline.admin.messages import Messages
 from paceline.errors import TopicNotFoundError
-from paceline.wire.audit import AuditRecord, record_of
+from paceline.wire.calls.audit import AuditRecord, record_of
 from paceline.wire.names import AUDIT_TOPIC
 
 Row = dict[str, Any]

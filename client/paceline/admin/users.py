@@ -13,7 +13,7 @@ from paceline.errors import CommandRefusedError
 from paceline.net.connect import Credentials
 from paceline.wire.calls.request import Request, read_request
 from paceline.wire.controller_calls import security as calls
-from paceline.wire.quotas import Quota
+from paceline.wire.users import Quota
 
 Row = dict[str, Any]
 

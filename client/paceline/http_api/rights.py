@@ -19,10 +19,11 @@ from paceline.errors import (
 )
 from paceline.http_api.openapi import Resource
 from paceline.platform.telemetry import Metrics
-from paceline.security.access import ASKING, NODE, Access, Asker, Principal
+from paceline.security.access import ASKING, Access, Asker
 from paceline.security.audit import REFUSALS, REQUEST_ID_HEADER
 from paceline.security.audit_telling import using
 from paceline.security.certificates import CLIENT_URI, uris_of
+from paceline.security.identity import NODE, Principal
 from paceline.security.node_proof import NodeProofs
 from paceline.security.quotas import UserQuota
 from paceline.server.http_guard import BODY_DIGEST, place_of

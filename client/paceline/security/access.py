@@ -21,8 +21,9 @@ from paceline.errors import (
 )
 from paceline.platform.ports import Clock
 from paceline.platform.telemetry import strangers
-from paceline.security.audit import Audit, Caller, Decided
+from paceline.security.audit import Audit, Decided
 from paceline.security.decide import Rules, Verdict
+from paceline.security.identity import Identities, Principal
 from paceline.security.key_uses import KeyUses
 from paceline.security.quotas import QUOTA_ERRORS, Quotas, UserQuota
 from paceline.security.tokens import Tokens
@@ -55,9 +56,6 @@ ASKED_NAME_LENGTH_MAX = 255
 and perhaps a prefix (`wire.names`)."""
 GRANTED_MAX = 10_000
 """What one stream may have been allowed; one with more is closed when rights change."""
-NODE = "node"
-"""The user name of a node of this cluster that has proven the cluster's secret."""
-_BEARER = "bearer "
 _WHO = (
     "this cluster has users and rights: show an access key (PACELINE_ACCESS_KEY and"
     " PACELINE_SECRET_KEY, or `paceline login`)"
@@ -68,32 +66,6 @@ ASKING: ContextVar[str | None] = ContextVar("asking", default=None)
 """The user on whose behalf a request is carried out, if quotas bound it: what is made is his."""
 Grant: TypeAlias = tuple[Resource, tuple[Action, ...]]
 """One of these actions on a resource."""
-
-
-class Principal(NamedTuple):
-    """Who asks."""
-
-    user: str
-    source: str
-    """His address; empty: unknown."""
-    access_key: str = ""
-    is_node: bool = False
-    """A node of this cluster, proven by the cluster's secret. It may do everything."""
-    expires_unix_ms: int | None = None
-    """Of a token; that of an access key stands with the key."""
-    logins: int | None = None
-    """Of a login: `User.logins` when it was made."""
-    namespace: str = ""
-    """His default namespace, also while rights are off: his programs' names mean the same."""
-    door: str = "http"
-    """How he came: http, stream or session."""
-    request_id: str = ""
-    """Of his request, or the one that opened his stream; empty while rights are off."""
-
-    def caller(self, number: int | None = None) -> Caller:
-        """For the audit. `number`: of a request on a stream."""
-        request_id = self.request_id if number is None else f"{self.request_id}/{number}"
-        return Caller(self.user, self.access_key, self.source, self.door, request_id)
 
 
 class Access:
@@ -113,19 +85,16 @@ class Access:
         `is_closed`: rights are enforced here whatever the cluster says, and before it has said it.
         """
         self._clock = clock
-        self._tokens = tokens or Tokens()
+        self._identities = Identities(clock, tokens or Tokens())
         self._is_current = is_current
         self.is_closed = is_closed
         self._topic_name = topic_name
         self._security = Security()
         self._rules = Rules(self._security)
-        self._owners: dict[str, str] = {}
-        """Access key -> user."""
         self._verdicts: dict[tuple[str, str, Resource, tuple[Action, ...]], Verdict] = {}
         self._told: set[tuple[str, str, Resource, tuple[Action, ...]]] = set()
         self._listeners: list[Callable[[], None]] = []
         self.quotas = Quotas(clock.monotonic_ms)
-        self.key_uses = KeyUses(clock.unix_ms)
         self.audit = Audit(clock)
         self.refused_count = 0
         self.would_refuse_count = 0
@@ -139,6 +108,10 @@ class Access:
     @property
     def version(self) -> int:
         return self._security.version
+
+    @property
+    def key_uses(self) -> KeyUses:
+        return self._identities.key_uses
 
     @property
     def mode(self) -> Mode:
@@ -164,9 +137,8 @@ class Access:
         self._rules = Rules(security)
         self._verdicts.clear()
         self._told.clear()
-        self._owners = {key: name for name, user in security.users.items() for key in user.keys}
+        self._identities.apply(security)
         self.quotas.apply(security)
-        self.key_uses.keep_only(self._owners)
         for listener in self._listeners:
             listener()
         return True
@@ -181,7 +153,7 @@ class Access:
         """Who shows that header. UnauthenticatedError unless the key is a user's and counts now."""
         if authorization is None:
             return Principal(ANONYMOUS, source)
-        return self._known(partial(self._holder, authorization, source), source)
+        return self._known(partial(self._identities.of_header, authorization, source), source)
 
     def authenticate_certificate(self, users: Collection[str], *, source: str) -> Principal:
         """Who shows a certificate of the cluster's authority for these users.
@@ -190,13 +162,15 @@ class Access:
         """
         if not users:
             return Principal(ANONYMOUS, source)
-        return self._known(partial(self._certified, users, source), source)
+        return self._known(partial(self._identities.of_certificate, users, source), source)
 
     def _known(self, find: Callable[[], Principal], source: str) -> Principal:
         """Who `find` says it is; in a dry run nobody, if it raises. While rights are off nobody,
         who has the default namespace of whoever it is."""
         try:
             principal = find()
+            if self.is_on:
+                self._identities.check(principal)
             user = self._security.users.get(principal.user, User())
             found = principal if self.is_on else Principal(ANONYMOUS, source)
             return found._replace(namespace=user.namespace)
@@ -209,78 +183,10 @@ class Access:
                 raise
             return Principal(ANONYMOUS, source)
 
-    def _certified(self, users: Collection[str], source: str) -> Principal:
-        name = min(users)
-        if len(users) > 1:
-            raise UnauthenticatedError(
-                f"the certificate is for {len(users)} users; who comes must be one"
-            )
-        principal = Principal(name, source)
-        if name in (ANONYMOUS, NODE):
-            raise UnauthenticatedError(f"{name} is no user that a certificate can be for")
-        self._check_counts(principal)
-        return principal
-
-    def _holder(self, authorization: str, source: str) -> Principal:
-        if authorization[: len(_BEARER)].lower() != _BEARER:
-            raise UnauthenticatedError("the Authorization header must be: Bearer KEY.SECRET")
-        shown = authorization[len(_BEARER) :].strip()
-        claim = self._tokens.read(shown, cluster_id=self._security.cluster_id)
-        if claim is not None:
-            principal = Principal(
-                claim.user,
-                source,
-                claim.name,
-                expires_unix_ms=claim.expires_unix_ms,
-                logins=claim.logins,
-            )
-            self.check_valid(principal)
-            return principal
-        access_key, _, secret = shown.partition(".")
-        principal = Principal(self._owners.get(access_key, ""), source, access_key)
-        user = self._security.users.get(principal.user)
-        key = None if user is None else user.keys.get(access_key)
-        if key is None or not key.is_secret(secret):
-            # Whether there is such a key is not told to whoever does not hold it.
-            raise UnauthenticatedError("this access key is unknown, or its secret key is another")
-        self._check_counts(principal)
-        return principal
-
     def check_valid(self, principal: Principal) -> None:
         """UnauthenticatedError once the user or the key of a principal does not count any more; in
         a dry run that is only told and counted."""
-
-        def still() -> Principal:
-            self._check_counts(principal)
-            return principal
-
-        self._known(still, principal.source)
-
-    def _check_counts(self, principal: Principal) -> None:
-        name, held = principal.user, principal.access_key
-        if principal.is_node or name == ANONYMOUS or not self.is_on:
-            return
-        user: User | None = self._security.users.get(name)
-        if user is None:
-            raise UnauthenticatedError(f"there is no user {name}, or not any more")
-        if not user.is_enabled:
-            raise UnauthenticatedError(f"user {name} is disabled")
-        expires_unix_ms = principal.expires_unix_ms
-        if expires_unix_ms is not None and self._clock.unix_ms() >= expires_unix_ms:
-            raise UnauthenticatedError(f"the login or token of {name} has expired; log in again")
-        if principal.logins not in (None, user.logins):
-            raise UnauthenticatedError(f"all logins of {name} were ended; log in again")
-        if expires_unix_ms is not None or not held:
-            return  # by certificate: it was checked when the connection came
-        key = user.keys.get(held)
-        if key is None:
-            raise UnauthenticatedError(f"access key {held} of user {name} was revoked")
-        if key.is_expired(self._clock.unix_ms()):
-            raise UnauthenticatedError(
-                f"access key {held} of user {name} has expired; make another one"
-                f" (paceline user add-key {name})"
-            )
-        self.key_uses.used(held)
+        self._known(lambda: principal, principal.source)
 
     # -- whether he may ---------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from paceline.errors import (
 from paceline.platform.ports import Clock
 from paceline.security.audit_files import AuditFiles
 from paceline.security.quotas import Bucket
-from paceline.wire.audit import TEXT_LENGTH_MAX, AuditRecord
+from paceline.wire.calls.audit import TEXT_LENGTH_MAX, AuditRecord
 from paceline.wire.calls.request import Request
 from paceline.wire.rights import CREATE, DELETE, UPDATE, Decision, Needs
 from paceline.wire.users import ANONYMOUS

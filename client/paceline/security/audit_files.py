@@ -13,7 +13,7 @@ from typing import NamedTuple
 from paceline.errors import CorruptLogError
 from paceline.platform.ports import Disk, File
 from paceline.platform.sealed import seal, unseal
-from paceline.wire.audit import AuditRecord, json_of, read_lines
+from paceline.wire.calls.audit import AuditRecord, json_of, read_lines
 
 log = logging.getLogger("paceline.audit")
 

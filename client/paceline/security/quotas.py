@@ -12,8 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from paceline.errors import QuotaExceededError, StorageQuotaExceededError
-from paceline.wire.quotas import EACH, Quota
-from paceline.wire.users import ANONYMOUS, Security
+from paceline.wire.users import ANONYMOUS, EACH, Quota, Security
 
 WAIT_MS_MAX = 1_000
 """A stream rests at most so long at a time, then one request is served: a client that hears nothing

@@ -1,7 +1,12 @@
-"""Pure: users, access keys and policies, as controllers replicate them and brokers know them.
+"""Pure: users, access keys, policies and quotas, as controllers replicate them, brokers know them.
 
 Immutable: a change makes a new `Security` with a higher version. A secret key is never here in
 clear, only its digest: a random text of 256 bits cannot be searched for.
+
+A quota has a subject, written like a resource: `User:shop`, `User:shop/Client:till`,
+`Namespace:shop`, `Topic:orders`. `*` in place of a name is for each user, or client, that has no
+quota of its own. For one request counts the first that there is: of the client, of each client, of
+the user, of each user (Kafka's order). Those of namespaces and topics count besides.
 """
 
 import hashlib
@@ -9,7 +14,7 @@ import hmac
 import ipaddress
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -22,7 +27,6 @@ from paceline.wire.names import (
     NAMESPACE_LENGTH_MAX,
     NAMESPACE_PATTERN,
 )
-from paceline.wire.quotas import Quota, QuotaSubject
 from paceline.wire.rights import Action, Decision, ResourceType
 
 USER_PATTERN = r"(?!\.+$)[A-Za-z0-9_.@-]{1,64}"
@@ -52,6 +56,19 @@ ALL_KEYS_MAX = 5_000
 ALL_ENTRIES_MAX = 10_000
 """Both bound the message that tells brokers of all."""
 
+_CLIENT = r"[A-Za-z0-9._:@/-]{1,160}"
+SUBJECT_PATTERN = (
+    rf"User:(?:\*|{USER_PATTERN})|User:{USER_PATTERN.replace('$', '/')}/Client:(?:\*|{_CLIENT})"
+    r"|Namespace:[A-Za-z0-9_.-]{1,127}|Topic:[A-Za-z0-9_.%|-]{1,240}"
+)
+EACH = "*"
+QUOTAS_MAX = 5_000
+HOUR_MS = 3_600_000
+
+QuotaSubject: TypeAlias = Annotated[str, matching(SUBJECT_PATTERN)]
+PerSecond: TypeAlias = Annotated[int, Meta(ge=1, le=2**40)]
+Count: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000)]
+Bytes: TypeAlias = Annotated[int, Meta(ge=1, le=2**60)]
 UserName: TypeAlias = Annotated[str, matching(USER_PATTERN)]
 KeyId: TypeAlias = Annotated[str, matching(KEY_ID_PATTERN)]
 SecretKey: TypeAlias = Annotated[str, matching(SECRET_PATTERN)]
@@ -100,6 +117,66 @@ class AccessKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def is_expired(self, now_unix_ms: int) -> bool:
         return self.expires_unix_ms is not None and now_unix_ms >= self.expires_unix_ms
+
+
+class Quota(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Limits of one subject; None: as much as there is."""
+
+    bytes_in_per_s: PerSecond | None = None
+    """Of each node, like the next three."""
+    bytes_out_per_s: PerSecond | None = None
+    requests_per_s: PerSecond | None = None
+    connections: Count | None = None
+    """Open at the same time."""
+    creations_per_hour: Count | None = None
+    """New topics and consumer groups, of the cluster."""
+    topics: Count | None = None
+    """Of the cluster, like the next one."""
+    groups: Count | None = None
+    storage_bytes: Bytes | None = None
+    """Of batches kept in each broker group, as they lie in the log."""
+
+
+class Subject(NamedTuple):
+    """A subject, split up."""
+
+    kind: str
+    """User, Client, Namespace, Topic."""
+    name: str
+    client_id: str = ""
+
+
+_RATES = ("bytes_in_per_s", "bytes_out_per_s", "requests_per_s")
+LIMITS_OF: dict[str, tuple[str, ...]] = {
+    "User": (*_RATES, "connections", "creations_per_hour"),
+    "Client": _RATES,
+    "Namespace": ("bytes_in_per_s", "bytes_out_per_s", "topics", "groups", "storage_bytes"),
+    "Topic": ("storage_bytes",),
+}
+"""What can be limited, by kind of subject."""
+
+
+def parse_subject(text: str) -> Subject:
+    """What `text` says, which matches SUBJECT_PATTERN."""
+    kind, _, name = text.partition(":")
+    if kind != "User":
+        return Subject(kind, name)
+    user, separator, client_id = name.partition("/Client:")
+    return Subject("Client" if separator else "User", user, client_id)
+
+
+def check_quota(subject: str, quota: Quota) -> None:
+    """BadRequestError for a limit that means nothing for that kind of subject."""
+    kind = parse_subject(subject).kind
+    given = [name for name in quota.__struct_fields__ if getattr(quota, name) is not None]
+    wrong = sorted(set(given) - set(LIMITS_OF[kind]))
+    if wrong:
+        raise BadRequestError(
+            f"{subject} has no limit {wrong[0]}: it may have {', '.join(LIMITS_OF[kind])}",
+            field=wrong[0],
+        )
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -13,8 +13,8 @@ from aiohttp import web
 
 from paceline.errors import NotLeaderError, OutcomeUnknownError, OverloadedError, PeerError
 from paceline.http_api.rights import ASKER, REQUEST_ID
-from paceline.security.access import NODE
 from paceline.security.audit import REQUEST_ID_HEADER
+from paceline.security.identity import NODE
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial
 from paceline.server.http_guard import receive_body

@@ -10,7 +10,6 @@ from paceline.security.passwords import Passwords
 from paceline.security.sealed_keys import is_current, open_key, seal_key
 from paceline.wire.commands import Once
 from paceline.wire.controller_calls import security as calls
-from paceline.wire.quotas import check_quota
 from paceline.wire.rights import Resource
 from paceline.wire.users import (
     ANONYMOUS,
@@ -19,6 +18,7 @@ from paceline.wire.users import (
     Policy,
     Security,
     UserType,
+    check_quota,
     digest_of,
     parse_resource,
     user_json,

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import orjson
 
-from paceline.security.access import Asker, Principal
+from paceline.security.access import Asker
+from paceline.security.identity import Principal
 from paceline.wire.calls.request import Request
 from paceline.wire.controller_calls.consumer_groups import ListConsumerGroups
 from paceline.wire.controller_calls.topics import ListTopics

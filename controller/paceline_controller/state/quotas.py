@@ -6,8 +6,7 @@ at once. Times are replicated ones.
 """
 
 from paceline.wire.names import namespace_of
-from paceline.wire.quotas import EACH, HOUR_MS, Quota
-from paceline.wire.users import ANONYMOUS
+from paceline.wire.users import ANONYMOUS, EACH, HOUR_MS, Quota
 from paceline_controller.state.model import State
 from paceline_controller.state.outcome import RefusedError
 

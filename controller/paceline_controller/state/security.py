@@ -11,19 +11,22 @@ import msgspec
 
 from paceline.types import TopicName
 from paceline.wire.names import AUDIT_TOPIC
-from paceline.wire.quotas import EACH, QUOTAS_MAX, Quota, parse_subject
 from paceline.wire.users import (
     ALL_ENTRIES_MAX,
     ALL_KEYS_MAX,
     ANONYMOUS,
+    EACH,
     KEYS_MAX,
+    QUOTAS_MAX,
     USERS_MAX,
     AccessKey,
     Mode,
     Policy,
+    Quota,
     Security,
     User,
     UserType,
+    parse_subject,
 )
 from paceline_controller.state import topics
 from paceline_controller.state.model import State

@@ -2,15 +2,17 @@
 
 from paceline.wire.calls.request import Number
 from paceline.wire.commands import Command
-from paceline.wire.quotas import Quota, QuotaSubject, check_quota
 from paceline.wire.users import (
     AccessKey,
     DefaultNamespace,
     Entries,
     KeyId,
     Mode,
+    Quota,
+    QuotaSubject,
     UserName,
     UserType,
+    check_quota,
 )
 
 

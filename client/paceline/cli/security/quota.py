@@ -59,7 +59,7 @@ def set_(subject: str, connect: Connect, as_json: bool, **limits: Any) -> None:
     SUBJECT is User:NAME, User:NAME/Client:ID, Namespace:NAME or Topic:NAME. User:* is each user
     that has no quota of its own, User:NAME/Client:* likewise each client.
     """
-    from paceline.wire.quotas import Quota
+    from paceline.wire.users import Quota
 
     ask(connect, lambda admin: admin.quotas.set(subject, Quota(**limits)))
     _done(as_json, f"quota of {subject} set", subject)

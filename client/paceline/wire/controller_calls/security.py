@@ -6,7 +6,6 @@ from msgspec import Meta
 
 from paceline.wire.calls.request import Answer, Number, Request, Route
 from paceline.wire.controller_calls.base import Read, Written
-from paceline.wire.quotas import Quota, QuotaSubject
 from paceline.wire.rights import ANYBODY, CHANGE_CLUSTER, SEE_CLUSTER, Action
 from paceline.wire.users import (
     LOGIN_MS,
@@ -18,6 +17,8 @@ from paceline.wire.users import (
     Mode,
     Password,
     PolicyEntry,
+    Quota,
+    QuotaSubject,
     ResourceText,
     SecretKey,
     UserName,

@@ -18,7 +18,7 @@ from tests.support.service.send import Answers
 
 from paceline.security.audit_files import AuditFiles
 from paceline.types import TopicName
-from paceline.wire.audit import AuditRecord, json_of, record_of
+from paceline.wire.calls.audit import AuditRecord, json_of, record_of
 from paceline.wire.names import AUDIT_TOPIC
 from paceline.wire.rights import PUB, SUB, UPDATE, Decision
 from paceline.wire.stream import Operation

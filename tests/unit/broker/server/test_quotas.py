@@ -10,10 +10,9 @@ from tests.support.http.stream_client import RawStream
 from tests.support.rights import a_security, bearer, entry
 from tests.support.service.fakes import a_view, until
 
-from paceline.wire.quotas import Quota
 from paceline.wire.rights import PUB, SUB
 from paceline.wire.stream import FETCH_HEADER, FETCH_QUEUE, UPGRADE_TOKEN, FetchQueue, Operation
-from paceline.wire.users import Mode
+from paceline.wire.users import Mode, Quota
 from paceline_broker.server import stream as stream_door
 
 JSON_TYPE = {"Content-Type": "application/json"}

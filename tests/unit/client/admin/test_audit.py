@@ -11,7 +11,7 @@ from tests.support.http.door import Door
 
 from paceline.admin.audit import LATE_MS_MAX, Wanted
 from paceline.errors import TopicNotFoundError
-from paceline.wire.audit import AuditRecord
+from paceline.wire.calls.audit import AuditRecord
 from paceline.wire.names import AUDIT_TOPIC
 from paceline.wire.rights import Decision
 

@@ -15,7 +15,8 @@ from paceline.http_api.rights import _principal
 from paceline.platform.runtime import ManualClock, SystemClock, SystemRandom
 from paceline.platform.secret import ClusterSecrets
 from paceline.security import access as access_module
-from paceline.security.access import NODE, Access, Asker, Principal
+from paceline.security.access import Access, Asker
+from paceline.security.identity import NODE, Principal
 from paceline.security.node_proof import NodeProofs
 from paceline.security.tokens import LoginToken, Tokens, write_token
 from paceline.wire.calls.offsets import Commit, CommitRow

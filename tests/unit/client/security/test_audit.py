@@ -9,7 +9,7 @@ from paceline.platform.runtime import ManualClock, SeededRandom
 from paceline.security import audit_files
 from paceline.security.audit import RECORDS_PER_S, Audit, Caller, Kind
 from paceline.security.audit_files import READ_BYTES, SENT_NAME, AuditFiles
-from paceline.wire.audit import TEXT_LENGTH_MAX, AuditRecord
+from paceline.wire.calls.audit import TEXT_LENGTH_MAX, AuditRecord
 
 STRANGER = Caller("anonymous", "", "10.0.0.9", "http", "r-2")
 

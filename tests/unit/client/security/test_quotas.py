@@ -8,7 +8,7 @@ from tests.support.rights import a_security
 from paceline.errors import QuotaExceededError
 from paceline.security import quotas as module
 from paceline.security.quotas import DEBT_S_MAX, Bucket, Quotas
-from paceline.wire.quotas import Quota
+from paceline.wire.users import Quota
 
 
 def test_a_second_is_taken_at_once_and_what_goes_beyond_is_waited_for() -> None:

@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.wire.audit import AuditRecord, json_of, read_lines, record_of
+from paceline.wire.calls.audit import AuditRecord, json_of, read_lines, record_of
 from paceline.wire.rights import Decision
 
 texts = st.text(max_size=20)

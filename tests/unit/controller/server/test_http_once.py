@@ -10,7 +10,8 @@ from tests.support.controller.sessions import a_cluster
 from tests.support.rights import a_security, bearer, entry
 
 from paceline.errors import OverloadedError
-from paceline.security.access import Asker, Principal
+from paceline.security.access import Asker
+from paceline.security.identity import Principal
 from paceline.wire.names import SYSTEM_TOPICS
 from paceline.wire.rights import SUB
 from paceline_controller.server import http_once

@@ -23,9 +23,8 @@ from paceline.wire.calls.request import Request
 from paceline.wire.controller_calls.security import ChangePassword, Login
 from paceline.wire.controller_calls.table import CALLS
 from paceline.wire.names import AUDIT_TOPIC
-from paceline.wire.quotas import Quota
 from paceline.wire.rights import ANYBODY, CREATE, KNOWN_USER, SUB, Needs
-from paceline.wire.users import Mode, PolicyEntry, Security
+from paceline.wire.users import Mode, PolicyEntry, Quota, Security
 from paceline_controller.server.openapi import OTHERS
 
 ROUTES: list[tuple[str, str, Needs, type[Request[Any]] | None]] = [

@@ -12,8 +12,8 @@ from tests.support.controller.builders import Driver, a_group, reason
 from paceline.errors import BadRequestError
 from paceline.types import ConsumerGroupName, GroupName, TopicName
 from paceline.wire.consumer_groups import ConsumerGroupSettings
-from paceline.wire.quotas import HOUR_MS, Quota, check_quota
 from paceline.wire.topic_commands import EnsureConsumerGroup, EnsureTopic
+from paceline.wire.users import HOUR_MS, Quota, check_quota
 from paceline_controller.state import Machine
 from paceline_controller.state.commands import Tick
 from paceline_controller.state.security_commands import DeleteUser, PutQuota, PutUser

@@ -6,8 +6,8 @@ from tests.support.service.fakes import Bench, a_view
 from tests.support.service.send import Answers
 
 from paceline.errors import PacelineError, StorageQuotaExceededError
-from paceline.wire.quotas import Quota
 from paceline.wire.stream import PRODUCE_FLAG_DUPLICATE, ProduceAnswer
+from paceline.wire.users import Quota
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.produce.storage_quotas import RECOUNT_MS
 
