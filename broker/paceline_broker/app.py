@@ -85,8 +85,7 @@ class Broker:
         """Opens the store: blocking. Raises PacelineError with a sentence for the operator."""
         self._config, self._clock, self._random = config, clock, random
         self._boot, self._node, self._secrets = boot, node, secrets
-        self._tls = open_node_tls(config)
-        self._provider = open_identity_provider(config, clock)
+        self._tls, self._provider = open_node_tls(config), open_identity_provider(config, clock)
         self._dial = Dial(self._tls, source_host=config.source_host)
         self._client_address = ""  # as the controllers tell it to all; empty until it listens
         self._proofs = self._make_proofs()

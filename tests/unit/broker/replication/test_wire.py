@@ -205,6 +205,14 @@ def test_proofs_hold_only_for_their_identity_nonces_and_direction() -> None:
     assert other.proven_by([SECRET], HELLO) is None
 
 
+def test_a_proof_says_whether_what_follows_is_sealed() -> None:
+    sealed = replace(HELLO, is_sealed=True)
+    challenge = a_challenge()
+
+    assert challenge.proven_by([SECRET], sealed) is None
+    assert HELLO.proof(SECRET, challenge) != sealed.proof(SECRET, challenge)
+
+
 def test_a_proof_of_one_purpose_serves_for_no_other() -> None:
     challenge = a_challenge()
     hellos = [kind(**asdict(HELLO)) for kind in (messages.Hello, RepairHello, EscapeHello)]
