@@ -1,4 +1,4 @@
-"""Pure: who asks, by what he shows: an access key, a token or a certificate."""
+"""Who asks, by what he shows: an access key, a token or a certificate."""
 
 from collections.abc import Collection
 from typing import NamedTuple
