@@ -1,6 +1,7 @@
 """Which entry of a policy decides: against a naive oracle that reads RocketMQ's rule aloud."""
 
 import ipaddress
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,14 @@ from paceline.security import decide
 from paceline.security.decide import Rules, overridden_denials
 from paceline.wire.names import AUDIT_TOPIC
 from paceline.wire.rights import DELETE, GET, PUB, SUB, Action, Decision, Resource, ResourceType
-from paceline.wire.users import ANONYMOUS, Policy, PolicyEntry, Security, parse_resource
+from paceline.wire.users import (
+    ANONYMOUS,
+    RESOURCE_PATTERN,
+    Policy,
+    PolicyEntry,
+    Security,
+    parse_resource,
+)
 
 SHARED = {
     "Topic:%SYS%AUDIT",
@@ -40,7 +48,7 @@ resources = st.one_of(
     st.builds(
         "Namespace:{}".format, st.sampled_from(["*", *NAMESPACES, *(f"{n}*" for n in NAMESPACES)])
     ),
-)
+).filter(lambda text: re.fullmatch(RESOURCE_PATTERN, text) is not None)
 entries = st.builds(
     PolicyEntry,
     resource=resources,
