@@ -60,8 +60,9 @@ class QuorumStatus:
     waiting_count: int = 0
     """Proposals of this node that are not applied yet."""
     has_caught_up: bool = False
-    """It has applied all that a leader had committed when this node first heard of one since its
-    start. Before that, what it recovered from its disk may be far behind what it once knew."""
+    """It has applied all that was committed when it first heard of a leader since its start, and an
+    entry of that leader's term. Before that, what it recovered from its disk may be far behind what
+    it once knew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,9 +122,9 @@ class MessageRoutes:
         asker.check_topics(topics, SUB)
         names = {topic_id: self._service.routes.topic_name(topic_id) for topic_id in topics}
         shared = {topic_id: asker.namespace_quota(name) for topic_id, name in names.items()}
-        for quota in shared.values():
-            if quota is not None:
-                quota.check()
+        for each in {id(quota): quota for quota in shared.values()}.values():
+            if each is not None:
+                each.check()  # once for all topics of a namespace: it is one request
         answer = await self._messages.fetch(
             queues, wait_ms=wait_ms, max_bytes=max_bytes, min_bytes=min_bytes
         )

@@ -14,6 +14,7 @@ from typing import Any
 from paceline.errors import (
     ConfigError,
     DeadlineError,
+    LoginFailedError,
     NotFoundError,
     NotLeaderError,
     NotYetAvailableError,
@@ -223,6 +224,7 @@ class AdminRequests:
         form = http_form(request)
         backoff = Backoff(self.cluster.random, first_ms=50)
         last: PacelineError | None = None
+        is_unknown = False
         try:
             async with asyncio.timeout(self.timeout_ms / 1000):
                 while True:
@@ -237,6 +239,12 @@ class AdminRequests:
                                 form.body,
                                 timeout_ms=_REQUEST_TIMEOUT_MS,
                             )
+                        except LoginFailedError as error:
+                            if is_unknown:  # perhaps it was this very request that changed it
+                                raise _repeated(error, None) from error
+                            raise
+                        except (DeadlineError, OutcomeUnknownError) as error:
+                            last, is_unknown = error, True
                         except _ASK_ANOTHER as error:
                             last = error
                     if isinstance(last, NotFoundError) and last.code == NotFoundError.code:

@@ -3,8 +3,9 @@
 docs/features/rights.md says what they mean.
 """
 
-from collections.abc import Sequence
-from typing import Any
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from msgspec import structs
 
@@ -229,6 +230,19 @@ class Quotas:
         await self.set(subject, Quota())
 
 
+class FirstKey(NamedTuple):
+    """Of a super user, for whoever is let in first."""
+
+    user: str
+    credentials: Credentials
+
+
+def _first_users() -> Iterator[str]:
+    """Names for whoever is let in first."""
+    yield FIRST_USER
+    yield from (f"{FIRST_USER}-{number}" for number in itertools.count(2))
+
+
 class SecurityMode:
     """`AdminClient.security`: whether rights are enforced, and who one is."""
 
@@ -238,21 +252,25 @@ class SecurityMode:
 
     async def enable(
         self, *, is_trial: bool = False, with_new_key: bool = False, purpose: str = ""
-    ) -> Credentials | None:
-        """Have rights enforced, or tried, and let somebody in: where no super user has an access
-        key, `admin` is given one, made first if it is not there. That key; None: there is one.
+    ) -> "FirstKey | None":
+        """Have rights enforced, or tried, and let somebody in: where no super user has a key or a
+        password, one is made with a key: `admin`, or `admin-2` and so on where that is none. None:
+        somebody can come in.
 
         `with_new_key`: one more in any case. `purpose`: the name of the key. CommandRefusedError.
         """
         users = {row["user"]: row for row in await self._users.all()}
-        held = [row for row in users.values() if row["type"] == "Super" and row["keys"]]
+        supers = {
+            name for name, row in users.items() if row["type"] == "Super" and row["is_enabled"]
+        }
+        holders = [name for name in supers if users[name]["keys"] or users[name]["has_password"]]
         made = None
-        if with_new_key or not any(row["is_enabled"] for row in held):
-            if FIRST_USER not in users:
-                await self._users.create(FIRST_USER, is_super=True)
-            else:
-                await self._users.alter(FIRST_USER, is_super=True, is_enabled=True)
-            made = await self._users.add_key(FIRST_USER, name=purpose)
+        if with_new_key or not holders:
+            # Nobody is raised or enabled again, with keys that somebody may still have.
+            name = next(name for name in _first_users() if name in supers or name not in users)
+            if name not in users:
+                await self._users.create(name, is_super=True)
+            made = FirstKey(name, await self._users.add_key(name, name=purpose))
         await self.set("dry-run" if is_trial else "on")
         return made
 

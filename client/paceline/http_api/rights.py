@@ -23,14 +23,14 @@ from paceline.security.access import ASKING, Access, Asker
 from paceline.security.audit import REFUSALS, REQUEST_ID_HEADER
 from paceline.security.audit_telling import using
 from paceline.security.certificates import CLIENT_URI, uris_of
-from paceline.security.identity import NODE, Principal
+from paceline.security.identity import Principal
 from paceline.security.node_proof import NodeProofs
 from paceline.security.quotas import UserQuota
 from paceline.server.http_guard import BODY_DIGEST, place_of
 from paceline.wire.calls.request import Request
 from paceline.wire.proof import CHALLENGE_HEADER, DIGEST_HEADER, NODE_HEADER, SOURCE_HEADER
 from paceline.wire.rights import ANYBODY, KNOWN_USER, Needs
-from paceline.wire.users import ANONYMOUS
+from paceline.wire.users import ANONYMOUS, NODE
 
 ASKER = web.RequestKey("asker", Asker)
 """Who asks: set on each request before its handler runs."""
@@ -156,7 +156,7 @@ def _quotas(asker: Asker, request: web.Request) -> list[UserQuota]:
 def _hold_connection(asker: Asker, request: web.Request) -> None:
     """Count the connection for its user, as long as it is open. QuotaExceededError."""
     user, place = asker.bounded_user, place_of(request)
-    if place is None or user is None or NODE_HEADER in request.headers:
+    if place is None or user is None or BODY_DIGEST in request:
         return  # of a node, also where it relays
     try:
         place.hold(user, asker.access.quotas.connect)

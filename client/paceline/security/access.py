@@ -214,7 +214,9 @@ class Access:
             if need.type is ResourceType.ANY:
                 self._check_known(principal)
                 continue
-            for resource in self._resources(need, field):
+            for resource, topic_id in self._resources(need, field):
+                if topic_id is not None:
+                    self._check_named(principal, resource, need.actions, topic_id)
                 self.require(principal, resource, need.actions)
                 if granted is not None and len(granted) < GRANTED_MAX:
                     granted.add((resource, need.actions))
@@ -266,7 +268,7 @@ class Access:
         found: list[Decided] = []
         try:
             for need in needs:
-                for resource in self._resources(need, field):
+                for resource, _ in self._resources(need, field):
                     verdict = self.verdict(principal, resource, need.actions)
                     decision = Decision.ALLOW if verdict.is_allowed else Decision.DENY
                     action = _either(need.actions)
@@ -310,20 +312,43 @@ class Access:
             return
         raise UnauthenticatedError(_WHO)
 
-    def _resources(self, need: Need, field: Callable[[str], object]) -> Iterable[Resource]:
+    def _check_named(
+        self, principal: Principal, resource: Resource, actions: tuple[Action, ...], topic_id: int
+    ) -> None:
+        """A refusal must not tell the name of a topic to whoever only tries numbers."""
+        sees = SEE_TOPIC if resource.type is ResourceType.TOPIC else SEE_GROUP
+        if self.may(principal, resource, (*actions, *sees)):
+            return
+        self.refused_count += 1
+        if principal.user == ANONYMOUS:
+            raise UnauthenticatedError(_WHO)
+        named = f"Topic:{topic_id}"
+        raise NotAuthorizedError(
+            f"{principal.user} may not {_either(actions)} on the topic with id {topic_id}, and may"
+            " not see its name; a super user can allow it",
+            user=principal.user,
+            resource=named,
+            actions=[str(action) for action in actions],
+        )
+
+    def _resources(
+        self, need: Need, field: Callable[[str], object]
+    ) -> Iterable[tuple[Resource, int | None]]:
+        """What a request is about; with a topic's id where it was named so."""
         if need.type is ResourceType.CLUSTER:
-            yield Resource(ResourceType.CLUSTER, self._security.cluster_name)
+            yield Resource(ResourceType.CLUSTER, self._security.cluster_name), None
             return
         if need.type is ResourceType.ANY:
             return
         for name in dict.fromkeys(named(field(need.field))):
+            topic_id = name if isinstance(name, int) else None
             text = self._topic_name(name) if isinstance(name, int) else name
             if len(text) > ASKED_NAME_LENGTH_MAX:
                 raise BadNameError(f"a name has at most {ASKED_NAME_LENGTH_MAX} characters")
             if need.type is ResourceType.TOPIC:
-                yield topic_resource(text)
+                yield topic_resource(text), topic_id
             else:
-                yield Resource(need.type, text)
+                yield Resource(need.type, text), topic_id
 
 
 class Asker(NamedTuple):

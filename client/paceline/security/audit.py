@@ -1,8 +1,8 @@
 """What a node tells in the audit, and how much of it.
 
-Changes are always told. Refusals and samples of other calls are told as long as they do not come
-too fast: a stranger must not fill the disk. What was left out is counted, and the next record says
-how much it was. Nothing is told before `keep` has said where.
+Changes are always told, if they came about. Refusals, what failed, and samples of other calls are
+told as long as they do not come too fast: a stranger must not fill the disk. What was left out is
+counted, and the next record says how much it was. Nothing is told before `keep` has said where.
 """
 
 import itertools
@@ -208,7 +208,14 @@ def about(call: Request[Any]) -> str:
 
 @cache
 def is_change(needs: Needs) -> bool:
-    """Whether who may do that manages something, rather than using it."""
+    """Whether who may do that manages something."""
+    return any(_CHANGES.issuperset(need.actions) for need in needs if need.actions)
+
+
+@cache
+def may_change(needs: Needs) -> bool:
+    """Whether it may change something, though who only sends or reads may do it as well: a pin, a
+    topic that its first use makes."""
     return any(action in _CHANGES for need in needs for action in need.actions)
 
 

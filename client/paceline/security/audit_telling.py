@@ -11,19 +11,27 @@ from typing import Any
 
 from paceline.errors import OutcomeUnknownError, PacelineError
 from paceline.security.access import Asker
-from paceline.security.audit import REFUSALS, Decided, Kind, about, is_change
+from paceline.security.audit import REFUSALS, Decided, Kind, about, is_change, may_change
 from paceline.wire.calls.request import Request
 from paceline.wire.rights import Needs
+from paceline.wire.users import ANONYMOUS
 
 _NOTHING = nullcontext()
 
 
-def carrying_out(asker: Asker, request: Request[Any]) -> AbstractContextManager[None]:
-    """In which a request is carried out, if its needs are met: entering raises if they are not."""
+def carrying_out(
+    asker: Asker, request: Request[Any], *, tells_nodes: bool = False
+) -> AbstractContextManager[None]:
+    """In which a request is carried out, if its needs are met: entering raises if they are not.
+
+    `tells_nodes`: changes by proof of the cluster secret are told too. Nodes themselves ask for
+    none of a controller: it is whoever runs them.
+    """
     needs = request.needed()
-    if not asker.access.is_on and not is_change(needs):
+    if not asker.access.is_on and not may_change(needs):
         return _NOTHING
-    return _Telling(asker, needs, partial(getattr, request), request.call_name(), request)
+    field = partial(getattr, request)
+    return _Telling(asker, needs, field, request.call_name(), request, tells_nodes=tells_nodes)
 
 
 def using(
@@ -37,7 +45,17 @@ def using(
 class _Telling:
     """See the functions."""
 
-    __slots__ = ("_asker", "_call", "_decided", "_field", "_kind", "_needs", "_request", "_was_on")
+    __slots__ = (
+        "_asker",
+        "_call",
+        "_decided",
+        "_field",
+        "_kind",
+        "_needs",
+        "_request",
+        "_tells_nodes",
+        "_was_on",
+    )
 
     def __init__(
         self,
@@ -46,7 +64,10 @@ class _Telling:
         field: Callable[[str], object],
         call: str,
         request: Request[Any] | None = None,
+        *,
+        tells_nodes: bool = False,
     ) -> None:
+        self._tells_nodes = tells_nodes
         self._asker, self._needs, self._field = asker, needs, field
         self._call, self._request = call, request
         self._was_on = asker.access.is_on
@@ -62,11 +83,11 @@ class _Telling:
             except REFUSALS as error:
                 self._name(error)
                 raise
-        if asker.principal.is_node:
+        if asker.principal.is_node and not self._tells_nodes:
             return
         if is_change(self._needs) or (self._request is not None and self._request.is_told):
             self._kind = Kind.CHANGE
-        elif self._needs and access.audit.is_sampled():
+        elif may_change(self._needs) or (self._needs and access.audit.is_sampled()):
             self._kind = Kind.SAMPLE
         if self._kind is not None:
             self._decided = access.decided(asker.principal, self._needs, self._field)
@@ -85,9 +106,12 @@ class _Telling:
             outcome = "OK" if error is None else OutcomeUnknownError.code
             if isinstance(error, PacelineError):
                 outcome = error.code
-            caller = self._asker.principal.caller()
+            caller, kind_of = self._asker.principal.caller(), self._kind
+            if kind_of is Kind.CHANGE and error is not None:  # nothing stops whoever fails often
+                is_strange = caller.user == ANONYMOUS
+                kind_of = Kind.STRANGERS if is_strange else Kind.REFUSAL
             names = "" if self._request is None else about(self._request)
-            access.audit.tell(self._kind, caller, self._call, self._decided, outcome, about=names)
+            access.audit.tell(kind_of, caller, self._call, self._decided, outcome, about=names)
 
     def _name(self, error: PacelineError) -> None:
         """Whoever tells the refusal knows then what was called."""

@@ -8,10 +8,8 @@ from paceline.platform.ports import Clock
 from paceline.security.audit import Caller
 from paceline.security.key_uses import KeyUses
 from paceline.security.tokens import Tokens
-from paceline.wire.users import ANONYMOUS, Security, User
+from paceline.wire.users import ANONYMOUS, NODE, Security, User
 
-NODE = "node"
-"""The user name of a node of this cluster that has proven the cluster's secret."""
 _BEARER = "bearer "
 
 

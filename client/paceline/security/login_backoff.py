@@ -1,6 +1,7 @@
 """Pure: who guesses passwords has to wait: longer by source than by user name.
 
-By user name only a little, since whoever knows a name could otherwise keep its user out.
+By user name only a little, and never a source that has not failed yet: whoever knows a name could
+otherwise keep its user out. A source is an IPv4 address, or a /64 of IPv6.
 """
 
 from collections import OrderedDict
@@ -8,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from paceline.errors import QuotaExceededError
+from paceline.server.byte_budget import source_of
 
 FREE_OF_SOURCE, FREE_OF_USER = 5, 10
 """Failures in a row without a wait."""
@@ -36,11 +38,12 @@ class LoginBackoff:
 
         QuotaExceededError while the source or the user has to wait; it does not count.
         """
-        now_ms = self._clock_ms()
-        wait_ms = max(
-            _wait_ms(self._sources.get(source), FREE_OF_SOURCE, WAIT_MS_MAX_OF_SOURCE, now_ms),
-            _wait_ms(self._users.get(user), FREE_OF_USER, WAIT_MS_MAX_OF_USER, now_ms),
-        )
+        now_ms, source = self._clock_ms(), source_of(source)
+        of_source = self._sources.get(source)
+        wait_ms = _wait_ms(of_source, FREE_OF_SOURCE, WAIT_MS_MAX_OF_SOURCE, now_ms)
+        if of_source is not None and of_source.tries and not _is_forgotten(of_source, now_ms):
+            of_user = self._users.get(user)
+            wait_ms = max(wait_ms, _wait_ms(of_user, FREE_OF_USER, WAIT_MS_MAX_OF_USER, now_ms))
         if wait_ms:
             raise QuotaExceededError(
                 f"too many logins have failed from this address or for this user; wait"
@@ -54,6 +57,7 @@ class LoginBackoff:
         """The password was right. Of the source only this one try is taken back: who has a user of
         his own does not get free guesses for others by it."""
         self._users.pop(user, None)
+        source = source_of(source)
         failures = self._sources.get(source)
         if failures is not None:
             self._sources[source] = failures._replace(tries=failures.tries - 1)

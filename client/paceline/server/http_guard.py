@@ -31,7 +31,7 @@ from paceline.errors import (
 )
 from paceline.server.byte_budget import ByteHolder, no_room
 from paceline.server.connections import Connection, ConnectionState
-from paceline.server.http_origin import check_browser
+from paceline.server.http_origin import check_browser, check_target
 from paceline.server.turns import Dropping, Turns
 
 HEADER_TIMEOUT_S = 5.0
@@ -58,12 +58,12 @@ OWN_HOSTS = web.AppKey("own_hosts", frozenset)
 
 def check_request(request: web.Request) -> None:
     """Raise what refuses a request before any handler: OverloadedError where its connection has no
-    place, ForbiddenError (http_origin.py)."""
+    place, and what http_origin.py raises."""
     protocol = request.protocol
     if isinstance(protocol, GuardedHandler):
         protocol.check_place(request.path)
-    headers = request.headers
-    own = request.app.get(OWN_HOSTS, frozenset())
+    check_target(request.raw_path)
+    headers, own = request.headers, request.app.get(OWN_HOSTS, frozenset())
     check_browser(
         host=headers.get("Host"),
         origin=headers.get("Origin"),

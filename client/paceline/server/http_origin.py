@@ -17,7 +17,7 @@ keep such a page from reading messages and ordering elections:
 import ipaddress
 from collections.abc import Collection, Iterable
 
-from paceline.errors import ForbiddenError
+from paceline.errors import BadRequestError, ForbiddenError
 
 ANY_HOST = "*"
 """In `allowed_hosts`: every name is taken."""
@@ -27,6 +27,13 @@ _SUFFIXES_NOBODY_REGISTERS = (".localhost", ".local", ".internal", ".home.arpa",
 def own_hosts(*hosts: str, allowed: Iterable[str]) -> frozenset[str]:
     """The names for `check_browser`: those of this node, and what the operator allows."""
     return frozenset(name.lower().rstrip(".") for name in (*hosts, *allowed))
+
+
+def check_target(target: str) -> None:
+    """BadRequestError unless a request's target is a path, with its query: what a relay sends on
+    has no fragment, and the node's address in place of another one."""
+    if not target.startswith("/") or "#" in target:
+        raise BadRequestError("the target of a request must be a path without a fragment (#)")
 
 
 def check_browser(

@@ -18,6 +18,7 @@ from paceline.types import ConsumerGroupName, TopicId, TopicName
 from paceline.wire.calls.request import Request, RequestT
 from paceline.wire.cluster import ClusterView
 from paceline.wire.names import (
+    AUDIT_TOPIC,
     DELAY_GROUP,
     NAMESPACE_END,
     SYSTEM_TOPICS,
@@ -37,6 +38,8 @@ _GROUPS = ("group", "groups", "owner")
 """Members of answers that have such names. Those of broker groups are no full names."""
 _BY_TOPIC = ("filters",)
 """Members of answers whose keys are topics."""
+_OF_ALL = (*SYSTEM_TOPICS, AUDIT_TOPIC)
+"""Topics in no namespace, which every program knows by their names."""
 _OPAQUE = ("properties", "attributes", "settings", "body")
 
 
@@ -79,7 +82,7 @@ class Namespace:
 
     def own_topic(self, name: str) -> str:
         """A topic as the program knows it."""
-        if not self.name or not name or name in SYSTEM_TOPICS:
+        if not self.name or not name or name in _OF_ALL:
             return name
         prefix, rest = without_system_prefix(name)
         return self.own_group(name) if namespace_of(name) else prefix + NAMESPACE_END + rest
@@ -129,7 +132,7 @@ class Namespace:
         topics = {
             TopicName(own): replace(topic, topic=TopicName(own))
             for name, topic in view.topics.items()
-            if name in SYSTEM_TOPICS or namespace_of(name) == self.name
+            if name in _OF_ALL or namespace_of(name) == self.name
             for own in (self.own_topic(name),)
         }
         groups = {

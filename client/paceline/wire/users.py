@@ -46,6 +46,8 @@ RESOURCE_PATTERN = (
 )
 ANONYMOUS = "anonymous"
 """Whoever has not said who he is: it can have a policy, but no key."""
+NODE = "node"
+"""A node of this cluster that has proven the cluster's secret: no user can be called so."""
 USERS_MAX = 2_000
 KEYS_MAX = 16
 """Of one user."""

@@ -312,9 +312,17 @@ class RaftCore:
 
     @property
     def has_caught_up(self) -> bool:
-        """See `QuorumStatus`."""
-        first = self._node.first_heard_commit_index
-        return self.leadership.is_leader or (first is not None and self.applied_index >= first)
+        """See `QuorumStatus`.
+
+        A leader that has just begun tells a commit index that may be too low: it knows all that was
+        committed before only with an entry of its own term.
+        """
+        if self.leadership.is_leader or self._node.first_heard is None:
+            return self.leadership.is_leader
+        commit_index, term = self._node.first_heard
+        applied = self._node._SyncObj__raftLog.entry(self.applied_index)
+        is_there = self.applied_index >= commit_index and applied is not None
+        return bool(is_there and applied[2] >= term)
 
     @property
     def leader_silent_ms(self) -> int | None:

@@ -65,8 +65,8 @@ class SafeNode(ElectionRules):
         self._is_compacting = False
         self._install_snapshot = install_snapshot
         self._keeps_tail = False
-        self.first_heard_commit_index: int | None = None
-        """Of the leader that this node heard first since its start, as that one said it."""
+        self.first_heard: tuple[int, int] | None = None
+        """Commit index, as it said it, and term of the leader that this node heard first."""
         self._installed_index = 0
         self._early: dict[Node, tuple[int, int]] = {}
         """Of each follower: term and index of what it acknowledged before our own copy counted."""
@@ -158,8 +158,8 @@ class SafeNode(ElectionRules):
             return
         if message["term"] == self._SyncObj__raftCurrentTerm and self._isLeader():
             raise RaftInvariantError(f"two leaders in term {message['term']}: also {node.id}")
-        if self.first_heard_commit_index is None:
-            self.first_heard_commit_index = message["commit_index"]
+        if self.first_heard is None:
+            self.first_heard = message["commit_index"], message["term"]
         if "prevLogIdx" in message:
             message = self._without_known_entries(message)
         else:

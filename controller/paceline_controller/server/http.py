@@ -101,7 +101,7 @@ class ControllerHttp:
     ) -> Mapping[str, Any]:
         call, once = read_request(type_, document), once_of(request)
         asker = request[ASKER]
-        with carrying_out(asker, call):
+        with carrying_out(asker, call, tells_nodes=True):
             if type_ in self._logins.handlers:
                 return await self._logins.handlers[type_](call, once, asker.principal.source)
             if isinstance(call, OpenSession) and once is not None:

@@ -47,9 +47,11 @@ class Logins:
         }
 
     async def _change(self, call: ChangePassword, once: Once | None, source: str) -> dict[str, Any]:
-        await self._checked(call.user, call.present, source)
+        user = await self._checked(call.user, call.present, source)
         hashed = await self.passwords.hash(call.password)
-        return await self._context.write(PutUser(user=call.user, password=hashed), once)
+        # Both waited: somebody may have set another one, or made another user of that name.
+        command = PutUser(user=call.user, password=hashed, if_logins=user.logins)
+        return await self._context.write(command, once)
 
     async def _checked(self, name: str, password: str, source: str) -> User:
         """The user with that password. LoginFailedError, QuotaExceededError, OverloadedError."""

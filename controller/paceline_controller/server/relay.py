@@ -11,18 +11,23 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 from aiohttp import web
 
-from paceline.errors import NotLeaderError, OutcomeUnknownError, OverloadedError, PeerError
+from paceline.errors import (
+    NotLeaderError,
+    OutcomeUnknownError,
+    OverloadedError,
+    PeerError,
+    UnauthenticatedError,
+)
 from paceline.http_api.rights import ASKER, REQUEST_ID
 from paceline.security.audit import REQUEST_ID_HEADER
-from paceline.security.identity import NODE
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial
-from paceline.server.http_guard import receive_body
+from paceline.server.http_guard import BODY_DIGEST, receive_body
 from paceline.wire.commands import SEQUENCE_HEADER, SESSION_HEADER
 from paceline.wire.controller_calls.base import Read
 from paceline.wire.controller_calls.table import CALLS
 from paceline.wire.proof import NODE_HEADER
-from paceline.wire.users import ANONYMOUS
+from paceline.wire.users import ANONYMOUS, NODE
 from paceline_controller.server.http_answers import JSON_BYTES_MAX
 from paceline_controller.server.http_errors import query_flag
 
@@ -88,6 +93,8 @@ class Relay:
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Inside the one that makes problem documents of errors."""
+        if RELAYED in request.headers and BODY_DIGEST not in request:
+            raise UnauthenticatedError("only a node of this cluster relays, and it proves that")
         if not _is_leaders(request) or self._is_leading():
             return await handler(request)
         leader = self._leader()

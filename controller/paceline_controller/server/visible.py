@@ -7,7 +7,6 @@ import msgspec
 import orjson
 
 from paceline.security.access import Asker
-from paceline.security.identity import Principal
 from paceline.wire.calls.request import Request
 from paceline.wire.controller_calls.consumer_groups import ListConsumerGroups
 from paceline.wire.controller_calls.topics import ListTopics
@@ -23,7 +22,7 @@ class VisibleViews:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._versions = (-1, -1)
-        self._kept: dict[Principal, bytes] = {}
+        self._kept: dict[tuple[str, str, str], bytes] = {}
 
     def body(self, asker: Asker) -> bytes:
         """The JSON."""
@@ -33,7 +32,8 @@ class VisibleViews:
         if versions != self._versions or len(self._kept) >= KEPT_MAX:
             self._versions = versions
             self._kept.clear()
-        who = asker.principal
+        principal = asker.principal
+        who = (principal.user, principal.source, principal.namespace)
         if who not in self._kept:
             self._kept[who] = orjson.dumps(asker.visible(self._node.view()).to_json())
         return self._kept[who]

@@ -17,6 +17,7 @@ from paceline.wire.users import (
     ANONYMOUS,
     EACH,
     KEYS_MAX,
+    NODE,
     QUOTAS_MAX,
     USERS_MAX,
     AccessKey,
@@ -100,7 +101,8 @@ def apply(state: State, command: AnySecurityCommand, outcome: Outcome) -> None:
 def note_uses(state: State, uses: Mapping[str, int]) -> None:
     """When access keys were used; those that are revoked are forgotten."""
     for access_key, at in uses.items():
-        state.key_uses[access_key] = max(at, state.key_uses.get(access_key, 0))
+        used = min(at, state.time_ms)  # the clock of who has noted it may be ahead
+        state.key_uses[access_key] = max(used, state.key_uses.get(access_key, 0))
     present = {each for user in state.security.users.values() for each in user.keys}
     for gone in state.key_uses.keys() - present:
         del state.key_uses[gone]
@@ -110,6 +112,12 @@ def _put_user(security: Security, command: PutUser) -> Security:
     present = security.users.get(command.user)
     if command.user == ANONYMOUS:
         raise RefusedError("BAD_USER", f"{ANONYMOUS} is whoever shows no key: only its policy is")
+    if command.user == NODE:
+        raise RefusedError("BAD_USER", f"{NODE} is what nodes of the cluster are called")
+    if command.if_logins is not None and (present is None or present.logins != command.if_logins):
+        raise RefusedError(
+            "STALE_REVISION", f"the password of {command.user} was changed meanwhile: log in again"
+        )
     if command.is_new and present is not None:
         raise RefusedError("USER_EXISTS", f"user {command.user} exists")
     if present is None:
@@ -117,7 +125,8 @@ def _put_user(security: Security, command: PutUser) -> Security:
             raise _unknown(command.user)
         if len(security.users) >= USERS_MAX:
             raise RefusedError("TOO_MANY_USERS", f"there are {USERS_MAX} users")
-        present = User()
+        # Tokens of a user of that name, who is deleted, are not his.
+        present = User(logins=security.version + 1)
     user = msgspec.structs.replace(
         present,
         type=present.type if command.type is None else command.type,
@@ -149,7 +158,7 @@ def _put_key(security: Security, command: PutAccessKey) -> Security:
     if user is None:
         raise _unknown(command.user)
     present = user.keys.get(command.access_key)
-    if present is not None and present.digest == command.key.digest:
+    if present is not None and _is_same_key(present, command.key):
         return security
     for other in security.users.values():
         if command.access_key in other.keys:
@@ -160,6 +169,12 @@ def _put_key(security: Security, command: PutAccessKey) -> Security:
         raise RefusedError("TOO_MANY_KEYS", f"there are {ALL_KEYS_MAX} access keys")
     keys = {**user.keys, command.access_key: command.key}
     return security.with_user(command.user, msgspec.structs.replace(user, keys=keys))
+
+
+def _is_same_key(one: AccessKey, other: AccessKey) -> bool:
+    """Whether it was asked for in the same words: a repetition is sealed anew, at another time."""
+    said = [(key.digest, key.name, key.expires_unix_ms, bool(key.sealed)) for key in (one, other)]
+    return said[0] == said[1]
 
 
 def _seal_keys(security: Security, command: SealAccessKeys) -> Security:

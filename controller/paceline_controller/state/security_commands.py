@@ -29,6 +29,8 @@ class PutUser(SecurityCommand, frozen=True, kw_only=True):
     password: str | None = None
     """Its hash. With a new one all logins end."""
     ends_logins: bool = False
+    if_logins: Number | None = None
+    """Refused unless `User.logins` is this: nobody has changed the password meanwhile."""
     namespace: DefaultNamespace | None = None
     is_new: bool = False
     """It must not exist."""

@@ -8,7 +8,7 @@ what was there already, so several brokers may ask for the same.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from paceline.errors import (
     CommandRefusedError,
@@ -63,6 +63,10 @@ class NamesAllowance:
         self._left -= 1
 
 
+_Key: TypeAlias = tuple[str, str, str | None]
+"""Kind of command, name, and user whose quota counts."""
+
+
 class _Asking(NamedTuple):
     """One name that is asked for."""
 
@@ -81,7 +85,7 @@ class AutoCreator:
         self._routes = routes
         self._settings = settings
         self._ask = ask
-        self._asking: dict[tuple[str, str], _Asking] = {}
+        self._asking: dict[_Key, _Asking] = {}
         self._turn = asyncio.Lock()
         """One command at a time: what a mastership has to say must not stand behind many."""
 
@@ -138,7 +142,7 @@ class AutoCreator:
 
     async def _have(self, command: EnsureTopic | EnsureConsumerGroup, name: str) -> None:
         """Ask together with whoever asks for the same, and wait for the view that shows it."""
-        key = (command.kind, name)
+        key = (command.kind, name, command.by)  # whose quota refuses it is his alone
         asking = self._asking.get(key)
         if asking is None:
             if len(self._asking) >= WANTED_MAX:
@@ -166,13 +170,13 @@ class AutoCreator:
                 f" {self._settings.create_timeout_ms} ms"
             ) from None
 
-    def _begin(self, key: tuple[str, str], command: EnsureTopic | EnsureConsumerGroup) -> "_Asking":
+    def _begin(self, key: _Key, command: EnsureTopic | EnsureConsumerGroup) -> "_Asking":
         result: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         return _Asking(result, spawn(self._run(key, command, result), name=f"ensure:{key[1]}"))
 
     async def _run(
         self,
-        key: tuple[str, str],
+        key: _Key,
         command: EnsureTopic | EnsureConsumerGroup,
         result: "asyncio.Future[dict[str, Any]]",
     ) -> None:

@@ -190,7 +190,6 @@ class _Watcher:
     async def _let_somebody_in(self, console: Console, stop: asyncio.Event) -> None:
         """Show the one key of a cluster that other machines reach, at its first start."""
         from paceline.admin.client import AdminClient
-        from paceline.admin.users import FIRST_USER
         from paceline.net.cluster import Cluster
 
         assert self.cluster.owner is not None
@@ -206,15 +205,16 @@ class _Watcher:
             await cluster.close()
         if made is None:
             return
-        shown = {"access_key": made.access_key, "secret_key": made.secret_key}
+        key = made.credentials
+        shown = {"access_key": key.access_key, "secret_key": key.secret_key}
         if self.as_json:
-            click.echo(orjson.dumps({"event": "first_key", "user": FIRST_USER, **shown}).decode())
+            click.echo(orjson.dumps({"event": "first_key", "user": made.user, **shown}).decode())
             return
         # Above the live view, which a plain print would tear.
         for name, value in shown.items():
             console.print(f"{name.replace('_', ' ')}  {value}", highlight=False, soft_wrap=True)
         console.print(
-            f"It is the key of {FIRST_USER}, a super user, and is shown this once; keep it with"
+            f"It is the key of {made.user}, a super user, and is shown this once; keep it with"
             " `paceline login`."
         )
 

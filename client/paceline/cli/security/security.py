@@ -60,8 +60,6 @@ def enable(
     profile as well, so the next command finds it. A cluster that other machines reach lets nobody
     in until then: name the nodes' secret file.
     """
-    from paceline.admin.users import FIRST_USER
-
     made = ask(
         connect if secret_file is None else replace(connect, secret_file=secret_file),
         lambda admin: admin.security.enable(
@@ -70,8 +68,8 @@ def enable(
     )
     if made is not None:
         if save:
-            _save(connect, made)
-        show_key(made, as_json=as_json, user=FIRST_USER)
+            _save(connect, made.credentials)
+        show_key(made.credentials, as_json=as_json, user=made.user)
     mode = "dry-run" if dry_run else "on"
     _done(as_json and made is None, as_json, mode)
 

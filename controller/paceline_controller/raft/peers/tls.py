@@ -54,6 +54,8 @@ class Tls(ReloadedTls):
     def _load(self) -> None:
         client, server = make_contexts(self._files)
         for context in (client, server):
+            # By 1.2 a session could be resumed, which shows no certificate.
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
             context.options |= ssl.OP_NO_TICKET
         server.num_tickets = 0  # each connection shows its certificate anew
         own = shake_own_hand(client, server, self._files)

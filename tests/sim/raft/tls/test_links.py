@@ -144,11 +144,11 @@ async def test_nothing_is_said_without_a_certificate(secured: TlsCluster) -> Non
     await secured.says("the peer shows no certificate")
 
 
-async def test_only_tls_1_2_and_later_is_spoken(secured: TlsCluster) -> None:
+async def test_only_tls_1_3_is_spoken(secured: TlsCluster) -> None:
     tls = secured.tls(C1)
-    assert tls.client.minimum_version == tls.server.minimum_version == ssl.TLSVersion.TLSv1_2
+    assert tls.client.minimum_version == tls.server.minimum_version == ssl.TLSVersion.TLSv1_3
     _, writer = await asyncio.open_connection(*secured.cluster.addresses[C3], ssl=tls.client)
-    assert writer.get_extra_info("ssl_object").version() in ("TLSv1.2", "TLSv1.3")
+    assert writer.get_extra_info("ssl_object").version() == "TLSv1.3"
     assert dict(writer.get_extra_info("peercert"))["subjectAltName"] == (("DNS", "c3"),)
     writer.transport.abort()
 

@@ -47,7 +47,7 @@ ROUTES: list[tuple[str, str, Needs, type[Request[Any]] | None]] = [
         for route in call.routes
     ),
 ]
-ANSWER_S = 0.3
+ANSWER_S = 0.6
 """Whoever is refused is told at once; a request that waits longer was let in."""
 
 

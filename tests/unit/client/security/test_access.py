@@ -16,14 +16,14 @@ from paceline.platform.runtime import ManualClock, SystemClock, SystemRandom
 from paceline.platform.secret import ClusterSecrets
 from paceline.security import access as access_module
 from paceline.security.access import Access, Asker
-from paceline.security.identity import NODE, Principal
+from paceline.security.identity import Principal
 from paceline.security.node_proof import NodeProofs
 from paceline.security.tokens import LoginToken, Tokens, write_token
 from paceline.wire.calls.offsets import Commit, CommitRow
 from paceline.wire.cluster import ClusterView
 from paceline.wire.proof import DIGEST_HEADER, NODE_HEADER, SOURCE_HEADER
 from paceline.wire.rights import PUB, SUB, Resource, ResourceType
-from paceline.wire.users import AccessKey, Mode, Security, User, digest_of
+from paceline.wire.users import NODE, AccessKey, Mode, Security, User, digest_of
 
 HERE = "127.0.0.1"
 

@@ -37,13 +37,21 @@ def test_a_source_waits_longer_with_each_guess() -> None:
 def test_a_user_is_not_kept_out_for_long_by_guesses_from_everywhere() -> None:
     clock = ManualClock()
     backoff = LoginBackoff(clock.monotonic_ms)
-    waits = [waits_ms(backoff, "ana", f"s{at}") for at in range(100)]
-    assert waits[:10] == [0] * 10
-    assert min(waits[10:]) == 1000
+    sources = [f"10.0.{at}.1" for at in range(100)]
+    assert [waits_ms(backoff, "ana", source) for source in sources[:10]] == [0] * 10
+    assert waits_ms(backoff, "ana", sources[0]) == 1000
+    assert [waits_ms(backoff, "ana", source) for source in sources[10:]] == [0] * 90
+    assert waits_ms(backoff, "ana", sources[99]) == 10_000, "all have failed now"
+    assert waits_ms(backoff, "ana", "192.168.0.1") == 0, "whoever has not failed comes in"
+    clock.advance(10_000)
+    assert waits_ms(backoff, "ana", sources[0]) == 0
 
-    for at in range(100):
-        clock.advance(10_000)
-        assert waits_ms(backoff, "ana", f"t{at}") == 0
+
+def test_a_network_of_ipv6_is_one_source() -> None:
+    backoff = LoginBackoff(ManualClock().monotonic_ms)
+    waits = [waits_ms(backoff, f"u{at}", f"2001:db8::{at:x}") for at in range(6)]
+
+    assert waits == [0] * 5 + [1000]
 
 
 def test_who_logs_in_himself_gets_no_free_guesses_for_others() -> None:

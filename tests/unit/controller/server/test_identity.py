@@ -1,6 +1,7 @@
 """Keys and passwords at controllers: when they were used, logins, guesses, what is kept of them."""
 
 import pytest
+from tests.support.askers import proof_of
 from tests.support.audit import on_disk
 from tests.support.controller.harness import SECRET, eventually
 from tests.support.controller.secured import secure, secured
@@ -9,6 +10,7 @@ from tests.support.rights import SECRETS, bearer
 
 from paceline.platform.runtime import SystemClock
 from paceline.security import login_backoff
+from paceline.security.audit import RECORDS_PER_S
 from paceline.security.sealed_keys import open_key
 
 
@@ -157,3 +159,29 @@ async def test_who_logs_in_and_who_tries_to_is_told_without_the_password() -> No
         ("change_password", "user=bob", "Allow", "OK"),
     ]
     assert not any(each in str(told) for each in (PASSWORD, OTHER_PASSWORD))
+
+
+async def test_a_storm_of_logins_does_not_fill_the_audit() -> None:
+    """What is refused after the first failures costs nothing, so nothing would stop it."""
+    async with secured() as cluster:
+        for _ in range(RECORDS_PER_S * 10):
+            await cluster.ask("POST", "/v1/login", {"user": "bob", "password": "x"})
+        bounded = on_disk(cluster.disks[cluster.ids[0]], "unused/audit")
+        began_ms, ended_ms = bounded[0].unix_ms, SystemClock().unix_ms()
+        assert cluster.leader.access.audit.dropped_count > 0
+
+    assert len(bounded) <= RECORDS_PER_S * (2 + (ended_ms - began_ms) / 1000)
+
+
+async def test_what_is_done_with_the_cluster_secret_is_told() -> None:
+    async with secured() as cluster:
+        body = b'{"type": "Super", "new": true}'
+        proof = proof_of(
+            cluster.leader.proofs, "PUT", "/v1/users/eve", body, address=str(cluster.addresses[0])
+        )
+        media = {"Content-Type": "application/json"}
+        made = await cluster.ask("PUT", "/v1/users/eve", data=body, headers={**proof, **media})
+
+    assert made[0] == 200
+    told = on_disk(cluster.disks[cluster.ids[0]], "unused/audit")
+    assert [(row.user, row.call, row.about) for row in told] == [("node", "put_user", "user=eve")]

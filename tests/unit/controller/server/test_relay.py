@@ -56,9 +56,21 @@ async def test_what_the_leader_refuses_is_refused_in_its_words() -> None:
 
 async def test_a_relayed_request_is_never_relayed_again() -> None:
     async with controllers(3) as cluster:
-        url = f"http://{cluster.addresses[1]}/v1/topics"
-        async with cluster.http.post(url, json={"topic": "t"}, headers={RELAYED: "c3"}) as answer:
+        url, body = f"http://{cluster.addresses[1]}/v1/topics", b'{"topic": "t"}'
+        proof = proof_of(
+            cluster.nodes[cluster.ids[2]].proofs,
+            "POST",
+            "/v1/topics",
+            body,
+            to=cluster.nodes[cluster.ids[1]].proofs,
+            address=str(cluster.addresses[1]),
+            source="10.0.0.1",
+        )
+        media = {"Content-Type": "application/json", RELAYED: "c3"}
+        async with cluster.http.post(url, data=body, headers={**proof, **media}) as answer:
             problem = await answer.json(content_type=None)
+        async with cluster.http.post(url, data=body, headers=media) as unproven:
+            assert unproven.status == 401, "its address would count as the asker's"
 
         assert (answer.status, problem["code"]) == (421, "NOT_LEADER")
         assert problem["leader"] == str(cluster.addresses[0])

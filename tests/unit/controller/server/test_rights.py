@@ -113,6 +113,20 @@ async def test_a_header_that_is_no_text_is_refused_or_passed_over(is_on: bool) -
             assert status == (b"401" if is_on else b"404")
 
 
+@pytest.mark.parametrize("target", ["/v1/topics/t#x", "http://x/v1/topics/t", "*"])
+async def test_a_target_that_no_relay_could_name_is_refused(target: str) -> None:
+    """It reached the leader without its proof, so that the follower's address counted."""
+    async with secured(2) as cluster:
+        for address in cluster.addresses:
+            reader, writer = await asyncio.open_connection(address.host, address.port)
+            writer.write(
+                b"DELETE %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % target.encode()
+            )
+            answer = await reader.read()
+            writer.close()
+            assert answer.split(b" ", 2)[1] in (b"400", b"404"), answer
+
+
 async def test_whoever_relays_names_the_user_of_the_certificate_it_has_seen() -> None:
     async with secured(ana=(entry("Topic:orders", CREATE),)) as cluster:
         proofs = cluster.leader.proofs
@@ -243,6 +257,18 @@ async def test_views_show_what_one_may_see() -> None:
             assert ["secret" in orjson.dumps(view).decode() for view in views] == [True, False], (
                 path
             )
+
+
+async def test_a_view_is_made_once_for_a_user_and_a_version() -> None:
+    async with secured(ana=(entry("Topic:orders", SUB),)) as cluster:
+        views = cluster.leader.http._views
+        bodies = []
+        for _ in range(2):
+            await cluster.ask("GET", "/v1/routes", headers=bearer("ana"))
+            bodies.append(list(views._kept.values()))
+
+    assert len(bodies[0]) == len(bodies[1]) == 1
+    assert bodies[0][0] is bodies[1][0]
 
 
 async def test_a_watch_that_waited_is_judged_by_the_rights_of_its_end() -> None:

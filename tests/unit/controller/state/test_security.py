@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 from tests.support.controller.builders import Driver, a_group, reason
@@ -62,6 +63,45 @@ def test_users_keys_and_policies_survive_a_snapshot() -> None:
     assert other.digest() == driver.machine.digest()
     assert other.security.mode is Mode.ON
     assert SECRET.encode() not in driver.machine.snapshot()
+
+
+def test_a_user_made_again_is_not_who_was_logged_in_before() -> None:
+    driver = with_root()
+    logins = []
+    for _ in range(3):
+        driver.do(PutUser(user="ana", is_new=True))
+        driver.do(PutUser(user="ana", password="a hash"))
+        logins.append(driver.machine.security.users["ana"].logins)
+        driver.do(DeleteUser(user="ana"))
+
+    assert len(set(logins)) == 3
+
+
+def test_a_password_is_changed_only_by_whoever_has_seen_the_last_one() -> None:
+    driver = with_root()
+    driver.do(PutUser(user="ana", is_new=True))
+    seen = driver.machine.security.users["ana"].logins
+    driver.do(PutUser(user="ana", password="of the operator"))
+
+    late = driver.do(PutUser(user="ana", password="of a thief", if_logins=seen))
+    assert reason(late) == "STALE_REVISION"
+    assert driver.machine.security.users["ana"].password == "of the operator"
+
+
+def test_the_same_secret_with_another_end_is_another_key() -> None:
+    driver = with_root()
+    key = AccessKey(digest=digest_of(SECRET), created_unix_ms=1)
+    driver.do(PutAccessKey(user="root", access_key="key-2", key=key))
+    again = msgspec.structs.replace(key, created_unix_ms=2)
+    ends = msgspec.structs.replace(key, expires_unix_ms=5)
+
+    assert driver.do(PutAccessKey(user="root", access_key="key-2", key=again))["ok"]
+    late = driver.do(PutAccessKey(user="root", access_key="key-2", key=ends))
+    assert reason(late) == "KEY_EXISTS"
+
+
+def test_no_user_is_called_like_a_node() -> None:
+    assert reason(with_root().do(PutUser(user="node", is_new=True))) == "BAD_USER"
 
 
 def test_when_keys_were_used_is_noted_and_forgotten_with_the_key() -> None:
