@@ -40,6 +40,8 @@ async def test_a_user_has_as_many_connections_as_its_quota_allows() -> None:
         upgrade = {"Connection": "Upgrade", "Upgrade": UPGRADE_TOKEN}
         stream, _ = await door.ask("GET", "/v1/stream", headers={**bearer("ana"), **upgrade})
         others, _ = await door.ask("GET", "/v1/status", headers=bearer("root"))
+        claims = {**bearer("ana"), "Paceline-Node": "b1 there - 00 00"}
+        claimed, _ = await door.ask("GET", path, headers=claims)
         first.close()
         await until(lambda: access.quotas.connections().get(("ana",)) == 1)
         again, _ = await door.ask("GET", path, headers=bearer("ana"))
@@ -48,7 +50,8 @@ async def test_a_user_has_as_many_connections_as_its_quota_allows() -> None:
 
     assert (status, problem["code"], stream) == (429, "QUOTA_EXCEEDED", 429)
     assert (others, again) == (200, 200)
-    assert told == {("ana", "connections"): 2}
+    assert claimed == 429, "whoever says that he is a node"
+    assert told == {("ana", "connections"): 3}
 
 
 async def test_a_batch_beyond_a_storage_quota_is_refused_and_the_stream_goes_on() -> None:

@@ -163,6 +163,21 @@ def test_needs_are_checked_for_each_thing_that_a_request_names() -> None:
     assert "paceline acl set ana --resource Group:other --actions Sub" in refused.value.message
 
 
+def test_a_refusal_tells_no_name_to_whoever_tries_numbers() -> None:
+    """Of topics and groups of other namespaces, above all."""
+    access = an_access(a_security(ana=(entry("Topic:orders", PUB),)))
+    for topic_id in (1, 2):
+        with pytest.raises(NotAuthorizedError) as refused:
+            of(access, "bob").check_topic(topic_id, SUB)
+        told = str(refused.value.details) + refused.value.message
+        assert "orders" not in told
+        assert "billing" not in told
+        assert refused.value.details["resource"] == f"Topic:{topic_id}"
+    with pytest.raises(NotAuthorizedError) as seen:
+        of(access, "ana").check_topic(1, SUB)
+    assert seen.value.details["resource"] == "Topic:orders", "she sees it in lists"
+
+
 def test_what_was_decided_does_not_outlive_the_version_it_was_decided_by() -> None:
     allowed = a_security(ana=(entry("Topic:orders", PUB),))
     access = an_access(allowed)

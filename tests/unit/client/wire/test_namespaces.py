@@ -17,7 +17,7 @@ from paceline.wire.cluster import ClusterView
 from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.controller_calls.table import CALLS as CONTROLLER_CALLS
 from paceline.wire.controller_calls.topics import CreateTopic, ListTopics, RemapQueue
-from paceline.wire.names import SYSTEM_TOPICS, check_readable_topic_name
+from paceline.wire.names import AUDIT_TOPIC, SYSTEM_TOPICS, check_readable_topic_name
 from paceline.wire.namespaces import Namespace, topic_names
 from paceline.wire.topics import TopicView
 
@@ -254,3 +254,10 @@ def test_a_view_lists_the_namespace_and_finds_the_others_by_their_full_names() -
     }  # fmt: skip
     assert Namespace().view(view) is view
     assert topic_names(view)[TopicId(1)] == "a"
+
+
+@pytest.mark.parametrize("name", [*SYSTEM_TOPICS, AUDIT_TOPIC])
+def test_what_is_in_no_namespace_keeps_its_name(name: str) -> None:
+    namespace = Namespace("shop")
+
+    assert namespace.full_topic(name) == namespace.own_topic(name) == name

@@ -95,6 +95,21 @@ def test_whoever_holds_the_clusters_secret_lets_the_first_user_in(tmp_path: Path
         assert "rights stay on" in person("security", "disable").stderr
 
 
+def test_whoever_is_let_in_first_is_nobody_that_was_there(person: Person) -> None:
+    """Somebody may still have the keys of a user that was disabled."""
+    person("user", "create", "admin")
+    old = person.json("user", "add-key", "admin")
+    person("user", "alter", "admin", "--disable")
+
+    enabled = person.json("security", "enable")
+    assert enabled["user"] == "admin-2"
+    assert person("whoami").stdout.startswith("admin-2, a super user")
+    users = {row["user"]: row for row in person.json("user", "list")}
+    assert (users["admin"]["type"], users["admin"]["is_enabled"]) == ("Normal", False)
+    keyed = {"PACELINE_ACCESS_KEY": old["access_key"], "PACELINE_SECRET_KEY": old["secret_key"]}
+    assert person("whoami", **keyed).exit_code == 1
+
+
 def test_users_keys_and_policies(person: Person) -> None:
     assert person("user", "create", "shop").exit_code == 0
     assert "exists" in person("user", "create", "shop").stderr
