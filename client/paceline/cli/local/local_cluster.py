@@ -415,7 +415,7 @@ def _lay_out(plan: ClusterPlan, secret: Path, chosen: Sequence[int]) -> list[Nod
                 "data_dir": str((plan.data_dir / name).resolve()),
                 "secret_file": str(secret.resolve()),
                 "listen": str(client._replace(host=plan.host)),
-                "advertised": str(client),
+                **({"advertised": str(client)} if plan.dialled != plan.host else {}),
                 "insecure": plan.is_insecure,
                 "replication_listen": f"{HOST}:{next(ports)}",
                 "controllers": controllers,
