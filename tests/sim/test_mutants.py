@@ -50,7 +50,7 @@ LIKELY = {
     "R22": 3,
     "R33-epoch": 6,
     "R25-noted": 44,
-    "INV-10-part": 19,
+    "INV-10-part": 188,
     "INV-10-roll": 31,
     "R32-chosen": 4,
     "L9": 2,
