@@ -104,8 +104,7 @@ class _Link:
     async def _serve_one_connection(self) -> None:
         dial = self._owner.dial
         connecting = self._owner.http.ws_connect(
-            dial.url(self.address, wire.PATH),
-            ssl=dial.ssl,
+            **dial.http(self.address, wire.PATH),
             autoping=False,
             max_msg_size=wire.MESSAGE_BYTES_MAX,
         )

@@ -166,10 +166,9 @@ class ActingHandover:
                 "POST",
                 address,
                 path,
-                url=self._dial.url(address, path),
                 body=body,
                 headers={"Content-Type": "application/json"},
-                ssl=self._dial.ssl,
+                **self._dial.http(address, path),
                 timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
             ) as answer:
                 content = orjson.loads(await answer.read())

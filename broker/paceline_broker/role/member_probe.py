@@ -20,11 +20,9 @@ async def is_replica_gone(http: aiohttp.ClientSession, replica: ReplicaView, dia
 
     Silence proves nothing, nor does a disk that only stalls.
     """
-    url, timeout = dial.url(replica.client_address, "/v1/probe"), PROBE_TIMEOUT_S
+    where, timeout = dial.http(replica.client_address, "/v1/probe"), PROBE_TIMEOUT_S
     try:
-        async with http.get(
-            url, timeout=aiohttp.ClientTimeout(total=timeout), ssl=dial.ssl
-        ) as answer:
+        async with http.get(**where, timeout=aiohttp.ClientTimeout(total=timeout)) as answer:
             if answer.status != 200:
                 return False  # somebody lives there who has no time to say who it is
             document = orjson.loads(await answer.read())

@@ -19,7 +19,7 @@ from paceline.wire.users import Quota
 Row = dict[str, Any]
 
 FIRST_USER = "admin"
-"""The super user of a cluster in which nobody could give rights."""
+"""Name of the super user that is made where nobody could give rights."""
 _ACCESS_KEY_BYTES, _SECRET_KEY_BYTES = 10, 32
 _EDITS_MAX = 10
 """Of a policy that others change at the same time."""
@@ -254,10 +254,10 @@ class SecurityMode:
         self, *, is_trial: bool = False, with_new_key: bool = False, purpose: str = ""
     ) -> "FirstKey | None":
         """Have rights enforced, or tried, and let somebody in: where no super user has a key or a
-        password, one is made with a key: `admin`, or `admin-2` and so on where that is none. None:
-        somebody can come in.
+        password, one is made with a key: `admin`, or `admin-2` and so on if there is another user
+        of that name. None: no key was made, as one is there.
 
-        `with_new_key`: one more in any case. `purpose`: the name of the key. CommandRefusedError.
+        `with_new_key`: make one in any case. `purpose`: the name of the key. CommandRefusedError.
         """
         users = {row["user"]: row for row in await self._users.all()}
         supers = {

@@ -64,6 +64,7 @@ _WHO = (
 
 ASKING: ContextVar[str | None] = ContextVar("asking", default=None)
 """The user on whose behalf a request is carried out, if quotas bound it: what is made is his."""
+_SEES = {ResourceType.TOPIC: SEE_TOPIC, ResourceType.GROUP: SEE_GROUP}
 Grant: TypeAlias = tuple[Resource, tuple[Action, ...]]
 """One of these actions on a resource."""
 
@@ -215,16 +216,20 @@ class Access:
                 self._check_known(principal)
                 continue
             for resource, topic_id in self._resources(need, field):
-                if topic_id is not None:
-                    self._check_named(principal, resource, need.actions, topic_id)
-                self.require(principal, resource, need.actions)
+                self.require(principal, resource, need.actions, topic_id)
                 if granted is not None and len(granted) < GRANTED_MAX:
                     granted.add((resource, need.actions))
 
     def require(
-        self, principal: Principal, resource: Resource, actions: tuple[Action, ...]
+        self,
+        principal: Principal,
+        resource: Resource,
+        actions: tuple[Action, ...],
+        topic_id: int | None = None,
     ) -> None:
-        """Raise NotAuthorizedError unless one of the actions is allowed."""
+        """Raise NotAuthorizedError unless one of the actions is allowed; UnauthenticatedError for
+        whoever shows nothing. `topic_id`: if the topic was named so; then a refusal does not tell
+        its name to whoever may not see it."""
         verdict = self.verdict(principal, resource, actions)
         if verdict.is_allowed:
             return
@@ -233,7 +238,10 @@ class Access:
             self.would_refuse_count += 1
             return
         self.refused_count += 1
-        refusal = _refusal(principal, resource, actions, verdict)
+        if topic_id is None or self.may(principal, resource, _SEES[resource.type]):
+            refusal = _refusal(principal, resource, actions, verdict)
+        else:
+            refusal = _refusal_of_id(principal, topic_id, actions)
         if principal.user == ANONYMOUS:
             raise UnauthenticatedError(f"{_WHO}; {refusal.message}", **refusal.details)
         raise refusal
@@ -311,25 +319,6 @@ class Access:
             self.would_refuse_count += 1
             return
         raise UnauthenticatedError(_WHO)
-
-    def _check_named(
-        self, principal: Principal, resource: Resource, actions: tuple[Action, ...], topic_id: int
-    ) -> None:
-        """A refusal must not tell the name of a topic to whoever only tries numbers."""
-        sees = SEE_TOPIC if resource.type is ResourceType.TOPIC else SEE_GROUP
-        if self.may(principal, resource, (*actions, *sees)):
-            return
-        self.refused_count += 1
-        if principal.user == ANONYMOUS:
-            raise UnauthenticatedError(_WHO)
-        named = f"Topic:{topic_id}"
-        raise NotAuthorizedError(
-            f"{principal.user} may not {_either(actions)} on the topic with id {topic_id}, and may"
-            " not see its name; a super user can allow it",
-            user=principal.user,
-            resource=named,
-            actions=[str(action) for action in actions],
-        )
 
     def _resources(
         self, need: Need, field: Callable[[str], object]
@@ -468,6 +457,19 @@ def _refusal(
         resource=str(resource),
         actions=[str(action) for action in actions],
         rule=verdict.why,
+    )
+
+
+def _refusal_of_id(
+    principal: Principal, topic_id: int, actions: tuple[Action, ...]
+) -> NotAuthorizedError:
+    user = principal.user
+    return NotAuthorizedError(
+        f"{user} may not {_either(actions)} on the topic with id {topic_id}, and may not see its"
+        " name; a super user can allow it",
+        user=user,
+        resource=f"{ResourceType.TOPIC}:{topic_id}",
+        actions=[str(action) for action in actions],
     )
 
 

@@ -186,10 +186,9 @@ class AuditSending:
                 "POST",
                 address,
                 path,
-                url=self._dial.url(address, path),
                 body=body,
                 headers={"Content-Type": "application/json"},
-                ssl=self._dial.ssl,
+                **self._dial.http(address, path),
                 allow_redirects=False,
             ) as answer:
                 if answer.status != 200:

@@ -191,15 +191,11 @@ class Dial:
         self._tls = tls if tls is not None and tls.dials else None
         self._local = (source_host, 0) if source_host else None
 
-    def url(self, address: str, path: str) -> str:
-        """Of an HTTP request."""
-        scheme = "http" if self._tls is None else "https"
-        return f"{scheme}://{address}{path}"
-
-    @property
-    def ssl(self) -> ssl.SSLContext | bool:
-        """As aiohttp wants it: the present context, or its default."""
-        return True if self._tls is None else self._tls.client
+    def http(self, address: str, path: str) -> dict[str, Any]:
+        """`url` and `ssl` of an HTTP request, as aiohttp wants them."""
+        if self._tls is None:
+            return {"url": f"http://{address}{path}", "ssl": True}
+        return {"url": f"https://{address}{path}", "ssl": self._tls.client}
 
     def options(self, host: str) -> dict[str, Any]:
         """For `create_connection` and `open_connection` to that host."""

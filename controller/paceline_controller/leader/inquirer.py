@@ -72,8 +72,8 @@ class Inquirer:
         assert self._http is not None
         group, replica_id = inquiry.key
         path = f"/v1/heard/{group}/{replica_id}"
-        url = self._dial.url(address, path)
-        asking = self._proofs.request(self._http, "GET", address, path, url=url, ssl=self._dial.ssl)
+        where = self._dial.http(address, path)
+        asking = self._proofs.request(self._http, "GET", address, path, **where)
         try:
             async with asking as response:
                 body = await response.content.read(ANSWER_BYTES_MAX)

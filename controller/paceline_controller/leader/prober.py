@@ -66,9 +66,7 @@ class Prober:
     async def _ask(self, target: ProbeTarget) -> ProbeAnswer:
         assert self._http is not None
         try:
-            async with self._http.get(
-                self._dial.url(target.address, "/v1/probe"), ssl=self._dial.ssl
-            ) as response:
+            async with self._http.get(**self._dial.http(target.address, "/v1/probe")) as response:
                 body = await response.content.read(ANSWER_BYTES_MAX)
                 status = response.status
         except aiohttp.ClientConnectorError as error:

@@ -98,10 +98,9 @@ async def _ask(
                 "POST",
                 address,
                 _PATH,
-                url=dial.url(address, _PATH),
                 body=body,
                 headers={"Content-Type": "application/json"},
-                ssl=dial.ssl,
+                **dial.http(address, _PATH),
             ) as response,
         ):
             content = await response.content.read(ANSWER_BYTES_MAX)

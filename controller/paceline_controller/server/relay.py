@@ -125,12 +125,11 @@ class Relay:
                 request.method,
                 leader,
                 request.raw_path,
-                url=self._dial.url(leader, request.raw_path),
                 body=body,
                 headers=headers,
                 source=_source(request),
                 allow_redirects=False,
-                ssl=self._dial.ssl,
+                **self._dial.http(leader, request.raw_path),
             ) as answer:
                 content = await _bounded(answer)
                 return web.Response(

@@ -29,12 +29,14 @@ class VisibleViews:
         if not asker.has_own_view:
             return self._node.view_body()
         versions = (self._node.machine.version, asker.access.version)
-        if versions != self._versions or len(self._kept) >= KEPT_MAX:
+        if versions != self._versions:
             self._versions = versions
             self._kept.clear()
         principal = asker.principal
         who = (principal.user, principal.source, principal.namespace)
         if who not in self._kept:
+            if len(self._kept) >= KEPT_MAX:
+                self._kept.clear()
             self._kept[who] = orjson.dumps(asker.visible(self._node.view()).to_json())
         return self._kept[who]
 

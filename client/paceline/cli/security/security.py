@@ -56,9 +56,9 @@ def enable(
 ) -> None:
     """Have users and rights enforced in this running cluster.
 
-    Where no super user has a key yet, `admin` is given one, and it is shown once; it goes into your
-    profile as well, so the next command finds it. A cluster that other machines reach lets nobody
-    in until then: name the nodes' secret file.
+    Where no super user has a key or a password, `admin` is made with a key (`admin-2`, if another
+    user is called so). The key is shown once, and goes into your profile, so the next command finds
+    it. A cluster that other machines reach lets nobody in until then: name the nodes' secret file.
     """
     made = ask(
         connect if secret_file is None else replace(connect, secret_file=secret_file),
