@@ -75,7 +75,7 @@ class GroupLinks:
         return link
 
     async def close(self) -> None:
-        for link in self._links.values():
+        for link in list(self._links.values()):
             await link.close()
 
     async def call(

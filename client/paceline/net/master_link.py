@@ -171,17 +171,19 @@ class MasterLink:
                 self._wakeup.set()
 
         task = spawn(attempt(), name=f"connect-{address}")
-        is_wanted = True
+        is_taken = False
         try:
-            while is_wanted and not task.done():
+            while not task.done():
                 await self._wakeup.wait()
                 view = self._cluster.view
-                is_wanted = view is None or self._address(view, self.group) == address
+                if view is not None and self._address(view, self.group) != address:
+                    return None
+            is_taken = True
         finally:
             task.cancel()
-            if outcome and not isinstance(outcome[0], PacelineError) and not is_wanted:
-                outcome[0].close()
-        if not is_wanted or not outcome:
+            if outcome and not is_taken and not isinstance(outcome[0], PacelineError):
+                outcome[0].close()  # also when this link is closed at this moment
+        if not outcome:
             return None
         if isinstance(outcome[0], PacelineError):
             raise outcome[0]
