@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from paceline.errors import PacelineError, UnauthenticatedError
 from paceline.platform.ports import Buffer
-from paceline.security.access import Asker
+from paceline.security.access import Asker, Granted
 from paceline.security.audit import REFUSALS, Decided, Kind
 from paceline.wire.rights import PUB, SUB, Action, on_topic
 from paceline.wire.stream import FetchQueue, Operation
@@ -19,11 +19,17 @@ def topic_of_batch(batch: Buffer) -> int:
 
 
 class StreamRights:
-    """Of one connection, while rights are switched on."""
+    """Of one connection, while rights are switched on.
+
+    What was allowed is noted for all connections of its user from its address: when one of that is
+    taken away, all of them are closed, and come again.
+    """
 
     def __init__(self, asker: Asker) -> None:
         principal = asker.principal._replace(door="stream")
-        self.asker = asker._replace(granted=set(), principal=principal)
+        self._shared_by = (principal.user, principal.source)
+        granted = asker.access.granted.setdefault(self._shared_by, Granted())
+        self.asker = asker._replace(granted=granted, principal=principal)
         self._audit = asker.access.audit
         self._sent: set[int] = set()
         self._read: set[int] = set()
@@ -81,10 +87,14 @@ class StreamRights:
             self.answered(request_id, error.code)
 
     def still_holds(self) -> bool:
-        """Whether all that it has done, it may do again: asked when users or rights changed."""
+        """Whether all that it and those it shares this with have done is still allowed: asked when
+        users or rights changed."""
         self._sent.clear()
         self._read.clear()
-        return self.asker.still_holds()
+        holds, kept = self.asker.still_holds(), self.asker.access.granted
+        if not holds and kept.get(self._shared_by) is self.asker.granted:
+            del kept[self._shared_by]  # who comes again begins anew
+        return holds
 
     def is_valid(self) -> bool:
         """Whether its key counts, where that is enforced."""

@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
+from weakref import WeakValueDictionary
 
 from paceline.errors import (
     BadNameError,
@@ -55,7 +56,8 @@ ASKED_NAME_LENGTH_MAX = 255
 """A longer name is refused: decisions and refusals keep it. What exists has at most 127 characters
 and perhaps a prefix (`wire.names`)."""
 GRANTED_MAX = 10_000
-"""What one stream may have been allowed; one with more is closed when rights change."""
+"""What streams of one user from one address may have been allowed; with more they are closed when
+rights change."""
 _WHO = (
     "this cluster has users and rights: show an access key (PACELINE_ACCESS_KEY and"
     " PACELINE_SECRET_KEY, or `paceline login`)"
@@ -67,6 +69,14 @@ ASKING: ContextVar[str | None] = ContextVar("asking", default=None)
 _SEES = {ResourceType.TOPIC: SEE_TOPIC, ResourceType.GROUP: SEE_GROUP}
 Grant: TypeAlias = tuple[Resource, tuple[Action, ...]]
 """One of these actions on a resource."""
+
+
+class Granted(set[Grant]):
+    """What was allowed so far. Streams of one user from one address share it, so that a change of
+    rights costs no more with many of them."""
+
+    judged: tuple[Security | None, bool] = (None, True)
+    """Some users and rights, and whether all of it is allowed by them."""
 
 
 class Access:
@@ -95,6 +105,8 @@ class Access:
         self._verdicts: dict[tuple[str, str, Resource, tuple[Action, ...]], Verdict] = {}
         self._told: set[tuple[str, str, Resource, tuple[Action, ...]]] = set()
         self._listeners: list[Callable[[], None]] = []
+        self.granted: WeakValueDictionary[tuple[str, str], Granted] = WeakValueDictionary()
+        """By user and source."""
         self.quotas = Quotas(clock.monotonic_ms)
         self.audit = Audit(clock)
         self.refused_count = 0
@@ -196,7 +208,7 @@ class Access:
         principal: Principal,
         needs: Needs,
         field: Callable[[str], object],
-        granted: set[Grant] | None = None,
+        granted: Granted | None = None,
     ) -> None:
         """Raise unless all `needs` are met; `field` gives what the request has in a field, and
         what was allowed is added to `granted`.
@@ -345,7 +357,7 @@ class Asker(NamedTuple):
 
     access: Access
     principal: Principal
-    granted: set[Grant] | None = None
+    granted: Granted | None = None
     """What it was allowed so far, if somebody wants to know whether that still holds later."""
 
     @property
@@ -386,8 +398,13 @@ class Asker(NamedTuple):
             access.check_valid(principal)
         except UnauthenticatedError:
             return False
-        granted = self.granted or ()
-        return len(granted) < GRANTED_MAX and all(access.may(principal, *each) for each in granted)
+        granted = self.granted or Granted()
+        if granted.judged[0] is not access.security:
+            holds = len(granted) < GRANTED_MAX and all(
+                access.may(principal, *each) for each in granted
+            )
+            granted.judged = (access.security, holds)
+        return granted.judged[1]
 
     def check(self, needs: Needs, field: Callable[[str], object]) -> None:
         """As `Access.check`."""

@@ -22,13 +22,15 @@ from tests.support.service.send import Answers
 
 from paceline.platform.runtime import SystemClock
 from paceline.platform.telemetry import Metrics
+from paceline.security.access import Access
 from paceline.security.authority import Authority
 from paceline.security.certificates import TlsFiles
+from paceline.security.identity import Principal
 from paceline.security.node_tls import NodeTls, TlsMode
 from paceline.wire.calls.audit import TakeAudit
 from paceline.wire.calls.request import Request
 from paceline.wire.calls.table import CALLS
-from paceline.wire.rights import ANYBODY, KNOWN_USER, PUB, SUB, Needs
+from paceline.wire.rights import ANYBODY, KNOWN_USER, PUB, SUB, Action, Needs, Resource
 from paceline.wire.stream import (
     FETCH_QUEUE,
     FOLLOW_HEADER,
@@ -193,6 +195,40 @@ async def test_streams_from_before_rights_were_switched_on_come_again() -> None:
         door.service.access.apply(a_security())
 
         assert await stream.ended() == b""
+
+
+async def test_a_change_of_rights_costs_no_more_with_many_streams_of_a_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    judged: list[Resource] = []
+    may = Access.may
+
+    def counted(
+        access: Access, who: Principal, resource: Resource, actions: tuple[Action, ...]
+    ) -> bool:
+        judged.append(resource)
+        return may(access, who, resource, actions)
+
+    monkeypatch.setattr(Access, "may", counted)
+    async with a_secured_door(ana=(entry("Topic:mine*", SUB),)) as door:
+        access = door.service.access
+        streams = [await RawStream.open(door.port, bearer("ana")) for _ in range(8)]
+        rows = [{"topic": f"mine.{number}", "queue": 0} for number in range(100)]
+        for stream in streams:
+            await stream.call("ends", queues=rows)
+        judged.clear()
+        access.apply(structs.replace(access.security, version=2))
+        assert len(judged) == len(rows)
+        for stream in streams:
+            stream.ask(1, Operation.FETCH, a_fetch())
+            assert (await stream.answer())[0] == 1, "nothing was taken away: it goes on"
+        access.apply(a_security(version=3))
+        for stream in streams:
+            await stream.ended()
+        again = await RawStream.open(door.port, bearer("ana"))
+        access.apply(structs.replace(access.security, version=4))
+        await again.call("whoami")
+        again.writer.close()
 
 
 async def test_a_stream_whose_key_expires_is_ended() -> None:
