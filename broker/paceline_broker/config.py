@@ -62,7 +62,9 @@ class BrokerConfig:
     tls_ca: str = setting(
         "PEM file of the authorities that may sign certificates of nodes and clients.", default=""
     )
-    tls_min_version: Literal["1.3", "1.2"] = setting("The least version of TLS.", default="1.3")
+    tls_min_version: Literal["1.3", "1.2"] = setting(
+        "The least version of TLS of clients; nodes speak 1.3 with each other.", default="1.3"
+    )
     oidc_issuer: str = setting(
         "Identity provider whose tokens count as their users', https://...; empty: none.",
         default="",

@@ -120,8 +120,8 @@ class NodeTls(ReloadedTls):
     """TLS of a node's listeners, and of its dials."""
 
     def __init__(self, files: TlsFiles, mode: TlsMode, *, minimum: str = "1.3") -> None:
-        """`minimum`: the least version, "1.2" or "1.3". Raises ConfigError with a sentence for the
-        operator."""
+        """`minimum`: the least version for clients, "1.2" or "1.3"; nodes dial by 1.3 alone. Raises
+        ConfigError with a sentence for the operator."""
         assert mode is not TlsMode.DISABLED
         self._minimum = ssl.TLSVersion.TLSv1_3 if minimum == "1.3" else ssl.TLSVersion.TLSv1_2
         self.mode = mode
@@ -143,15 +143,19 @@ class NodeTls(ReloadedTls):
 
     def _load(self) -> None:
         client, server = make_contexts(self._files)
-        own = shake_own_hand(client, server, self._files)
         for context in (client, server):
-            context.minimum_version = self._minimum
+            # By 1.2 a session could be resumed, which shows no certificate.
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
+            context.options |= ssl.OP_NO_TICKET
+        server.num_tickets = 0  # each connection of nodes shows its certificates anew
+        own = shake_own_hand(client, server, self._files)
         client.check_hostname = True
         server.sslobject_class = SslOfNodes
         _, open_server = make_contexts(self._files)
         open_server.minimum_version = self._minimum
         open_server.verify_mode = ssl.CERT_OPTIONAL
         self.client = client
+        """Of dials to other nodes."""
         self.server = open_server
         """For clients, who may show a certificate."""
         self.node_server = server

@@ -73,10 +73,14 @@ class Bed:
 
 @asynccontextmanager
 async def a_bed(
-    folder: Path, mode: TlsMode = TlsMode.PREFERRED, *, is_for_nodes: bool = False
+    folder: Path,
+    mode: TlsMode = TlsMode.PREFERRED,
+    *,
+    minimum: str = "1.3",
+    is_for_nodes: bool = False,
 ) -> AsyncIterator[tuple[Bed, NodeTls]]:
     bed = Bed(folder)
-    tls = NodeTls(bed.files, mode)
+    tls = NodeTls(bed.files, mode, minimum=minimum)
     bed.listening = await listen(Upper, "127.0.0.1", 0, tls=tls, is_for_nodes=is_for_nodes)
     try:
         yield bed, tls
@@ -209,6 +213,20 @@ async def test_an_older_version_is_refused(tmp_path: Path) -> None:
     assert NodeTls(bed.files, TlsMode.PREFERRED, minimum="1.2").server.minimum_version == (
         ssl.TLSVersion.TLSv1_2
     )
+
+
+@pytest.mark.parametrize("is_for_nodes", [False, True])
+async def test_the_older_version_is_for_clients_alone(is_for_nodes: bool, tmp_path: Path) -> None:
+    async with a_bed(tmp_path, minimum="1.2", is_for_nodes=is_for_nodes) as (bed, tls):
+        old = bed.trusting()
+        old.load_cert_chain(*bed.authority.paths("node"))
+        old.maximum_version = ssl.TLSVersion.TLSv1_2
+        said = b""
+        with contextlib.suppress(ssl.SSLError, ConnectionError):
+            said = await bed.ask(b"old", old)
+
+        assert said == (b"" if is_for_nodes else b"OLD")
+        assert tls.client.minimum_version == ssl.TLSVersion.TLSv1_3, "of dials to nodes"
 
 
 async def test_half_open_handshakes_are_bounded_and_end(
