@@ -2,13 +2,11 @@
 
 import re
 from dataclasses import dataclass
-from typing import Literal
 
 from paceline.platform.address import Address
 from paceline.platform.config import require, require_addresses, setting
 from paceline.records.dues import MESSAGE_DELAY_LEVEL, parse_levels
-from paceline.security.node_tls import require_tls_files
-from paceline.security.oidc import require_oidc
+from paceline.security.node_settings import NodeSettings
 from paceline.server.byte_budget import LIMIT_BYTES, LIMIT_BYTES_MIN
 from paceline.server.connections import CONNECTIONS_MAX
 from paceline.server.http_origin import own_hosts
@@ -21,63 +19,18 @@ HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(NodeSettings):
     """Effective configuration of `paceline-broker`; see `deploy/broker.example.toml`."""
 
     group: str = setting("Broker group this broker is a replica of (RocketMQ's brokerName).")
     data_dir: str = setting("Folder of the log. One broker per folder; never copy one to another.")
-    secret_file: str = setting(
-        "File of mode 0600 with the cluster secret, the same on all nodes; two lines while it"
-        " is replaced. The file is read again when it changes."
-    )
     controllers: tuple[str, ...] = setting("Client addresses (host:port) of all controllers.")
-    listen: Address = setting("host:port for clients (HTTP and streams).")
     advertised: Address | None = setting(
         "host:port at which clients reach `listen`; default: the same.", default=None
     )
     replication_listen: Address = setting("host:port for the replicas of the group.")
     replication_advertised: Address | None = setting(
         "host:port at which replicas reach `replication_listen`; default: the same.", default=None
-    )
-    source_host: str = setting(
-        "Local address that outgoing connections start from; empty: the system chooses.", default=""
-    )
-    allowed_hosts: tuple[str, ...] = setting(
-        "More host names by which clients reach `listen`. A request for another registered name is "
-        "refused, so that no web page can have a browser read or order here (DNS rebinding); IP "
-        "addresses, names without a dot and own names are always taken. * = every name.",
-        default=(),
-    )
-    tls_mode: Literal["disabled", "permissive", "preferred", "enforcing"] = setting(
-        "TLS at both listeners: permissive takes plain connections too and dials plain ones; "
-        "preferred takes both and dials TLS; enforcing takes TLS only. Go through them one by one.",
-        default="disabled",
-    )
-    tls_cert: str = setting(
-        "PEM file of this node's certificate (and what leads to the authority), for the host names "
-        "and addresses by which others reach it. It is read again when it changes.",
-        default="",
-    )
-    tls_key: str = setting("PEM file of its private key, mode 0600.", default="")
-    tls_ca: str = setting(
-        "PEM file of the authorities that may sign certificates of nodes and clients.", default=""
-    )
-    tls_min_version: Literal["1.3", "1.2"] = setting(
-        "The least version of TLS of clients; nodes speak 1.3 with each other.", default="1.3"
-    )
-    oidc_issuer: str = setting(
-        "Identity provider whose tokens count as their users', https://...; empty: none.",
-        default="",
-    )
-    oidc_audience: str = setting("For whom such a token must be (claim aud).", default="")
-    oidc_user_claim: str = setting("The claim that names the user.", default="sub")
-    oidc_ca: str = setting(
-        "PEM file of the authorities of the provider; empty: those of the system.", default=""
-    )
-    insecure: bool = setting(
-        "Allow listeners beyond loopback where TLS is not enforced, and rights to be off there: "
-        "everybody who reaches them can read what is said, and may do everything.",
-        default=False,
     )
     segment_size_bytes: int = setting(
         "Size of a preallocated log file; a record batch never spans two.",
@@ -305,17 +258,6 @@ class BrokerConfig:
     reject_transaction_message: bool = setting(
         "Refuse half messages (rejectTransactionMessage).", default=False
     )
-    audit_sample_one_in: int = setting(
-        "While rights are on, of the calls that change nothing (send, read, look) one in so many "
-        "is told in the audit; 0: none. Changes and refusals always are.",
-        default=1000,
-    )
-    log_level: str = setting("debug, info, warning or error.", default="info")
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether rights are enforced here whatever the cluster says: others reach `listen`."""
-        return not (self.insecure or self.listen.is_loopback)
 
     def own_hosts(self) -> frozenset[str]:
         """Names of this node in requests (http_origin.py)."""
@@ -332,8 +274,6 @@ class BrokerConfig:
             re.fullmatch(NAME_PATTERN, self.group) is not None,
             f"group {self.group!r} must be 1 to 127 of A-Z a-z 0-9 _ . - and more than dots",
         )
-        require_tls_files(self)
-        require_oidc(self)
         require(len(self.controllers) > 0, "controllers is empty: name at least one host:port")
         require_addresses("controllers", self.controllers)
         require(
@@ -354,11 +294,6 @@ class BrokerConfig:
             parse_levels(self.message_delay_level)
         except ValueError as error:
             require(False, f"message_delay_level: {error}")
-        for name in ("listen", "replication_listen"):
-            address: Address = getattr(self, name)
-            require(
-                self.insecure or self.tls_mode == "enforcing" or address.is_loopback,
-                f"{name} {address} is not a loopback address and TLS is not enforced: set "
-                "tls_mode = enforcing (users and rights are on then), bind 127.0.0.1, or set "
-                "insecure = true knowing that the port is open to everybody",
-            )
+        self.require_protection(
+            {"listen": self.listen, "replication_listen": self.replication_listen}
+        )

@@ -6,8 +6,7 @@ from typing import Literal
 
 from paceline.platform.address import Address, parse_address
 from paceline.platform.config import require, require_addresses, setting
-from paceline.security.node_tls import require_tls_files
-from paceline.security.oidc import require_oidc
+from paceline.security.node_settings import NodeSettings
 from paceline.server.connections import CONNECTIONS_MAX
 from paceline.types import ControllerId
 from paceline.wire.cluster import GroupSettings
@@ -15,15 +14,11 @@ from paceline.wire.commands import CONTROLLER_ID_PATTERN, NAME_PATTERN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerConfig:
+class ControllerConfig(NodeSettings):
     """Effective configuration of `paceline-controller`; see `deploy/controller.example.toml`."""
 
     controller_id: str = setting("Name of this controller in `peers`; never give it to another.")
     data_dir: str = setting("Folder of the journal. One controller per folder; never copy one.")
-    secret_file: str = setting(
-        "File of mode 0600 with the cluster secret, the same on all nodes; two lines while it"
-        " is replaced. The file is read again when it changes."
-    )
     peers: tuple[str, ...] = setting(
         "All controllers of the quorum, this one too, as name=host:port of their Raft listeners; "
         "the same list, in the same order, on all."
@@ -31,42 +26,12 @@ class ControllerConfig:
     controllers: tuple[str, ...] = setting(
         "Client addresses (host:port) of all controllers, in the order of `peers`."
     )
-    listen: Address = setting("host:port for brokers' sessions and clients (HTTP).")
     raft_listen: Address | None = setting(
         "host:port of the Raft listener; default: this controller's address in `peers`.",
         default=None,
     )
     cluster_name: str = setting(
         "Name of the cluster; a data folder of another one is refused.", default="paceline"
-    )
-    source_host: str = setting(
-        "Local address that outgoing connections start from; empty: the system chooses.", default=""
-    )
-    tls_mode: Literal["disabled", "permissive", "preferred", "enforcing"] = setting(
-        "TLS at `listen`: permissive takes plain connections too and dials plain ones; preferred "
-        "takes both and dials TLS; enforcing takes TLS only. Go through them one by one.",
-        default="disabled",
-    )
-    tls_cert: str = setting(
-        "PEM file of this node's certificate (and what leads to the authority), for the host names "
-        "and addresses by which others reach it. It is read again when it changes.",
-        default="",
-    )
-    tls_key: str = setting("PEM file of its private key, mode 0600.", default="")
-    tls_ca: str = setting(
-        "PEM file of the authorities that may sign certificates of nodes and clients.", default=""
-    )
-    tls_min_version: Literal["1.3", "1.2"] = setting(
-        "The least version of TLS of clients; nodes speak 1.3 with each other.", default="1.3"
-    )
-    oidc_issuer: str = setting(
-        "Identity provider whose tokens count as their users', https://...; empty: none.",
-        default="",
-    )
-    oidc_audience: str = setting("For whom such a token must be (claim aud).", default="")
-    oidc_user_claim: str = setting("The claim that names the user.", default="sub")
-    oidc_ca: str = setting(
-        "PEM file of the authorities of the provider; empty: those of the system.", default=""
     )
     raft_tls_cert: str = setting(
         "TLS between controllers: PEM file of this controller's certificate (and what leads to the "
@@ -77,17 +42,6 @@ class ControllerConfig:
     raft_tls_key: str = setting("PEM file of its private key, mode 0600.", default="")
     raft_tls_ca: str = setting(
         "PEM file of the authorities that may sign controllers' certificates.", default=""
-    )
-    allowed_hosts: tuple[str, ...] = setting(
-        "More host names by which clients reach `listen`. A request for another registered name is "
-        "refused, so that no web page can have a browser read or order here (DNS rebinding); IP "
-        "addresses, names without a dot and own names are always taken. * = every name.",
-        default=(),
-    )
-    insecure: bool = setting(
-        "Allow `listen` beyond loopback without TLS and with rights off, and `raft_listen` without "
-        "raft_tls_*: everybody who reaches them can read what is said, and may do everything.",
-        default=False,
     )
     connections_max: int = setting(
         "Connections of clients. An address gets half of it at most, and less the more others "
@@ -158,12 +112,6 @@ class ControllerConfig:
         "serves reads, which may be stale, and takes group offsets and queue locks for the time.",
         default=True,
     )
-    audit_sample_one_in: int = setting(
-        "While rights are on, of the calls that change nothing (send, read, look) one in so many "
-        "is told in the audit; 0: none. Changes and refusals always are.",
-        default=1000,
-    )
-    log_level: str = setting("debug, info, warning or error.", default="info")
 
     def validate(self) -> None:
         """Relations across fields; raises ConfigError with a sentence for the operator."""
@@ -197,21 +145,14 @@ class ControllerConfig:
             f"min_in_sync_replicas ({self.minimum()}) must not be above total_replicas "
             f"({self.total_replicas})",
         )
-        self._require_protection()
+        self._require_tls()
 
-    def _require_protection(self) -> None:
-        require_tls_files(self)
-        require_oidc(self)
+    def _require_tls(self) -> None:
+        self.require_protection({"listen": self.listen})
         files = (self.raft_tls_cert, self.raft_tls_key, self.raft_tls_ca)
         require(
             all(files) or not any(files),
             "raft_tls_cert, raft_tls_key and raft_tls_ca belong together: set all three or none",
-        )
-        require(
-            self.insecure or self.tls_mode == "enforcing" or self.listen.is_loopback,
-            f"listen {self.listen} is not a loopback address and TLS is not enforced there: set "
-            "tls_mode = enforcing (users and rights are on then), bind 127.0.0.1, or set "
-            "insecure = true knowing that the port is open to everybody",
         )
         raft = self.raft_address()
         require(
@@ -220,11 +161,6 @@ class ControllerConfig:
             "raft_tls_key and raft_tls_ca, bind 127.0.0.1, or set insecure = true knowing that "
             "what controllers say to each other travels in clear",
         )
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether rights are enforced here whatever the cluster says: others reach `listen`."""
-        return not (self.insecure or self.listen.is_loopback)
 
     @property
     def has_raft_tls(self) -> bool:

@@ -11,14 +11,14 @@ import ssl
 from abc import ABC, abstractmethod
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from paceline.errors import ConfigError
-from paceline.platform.config import require
 from paceline.platform.ports import Clock
 from paceline.platform.runtime import pause
 from paceline.platform.telemetry import Metrics
 from paceline.security.certificates import SslOfNodes, TlsFiles, make_contexts, shake_own_hand
+from paceline.security.node_settings import NodeSettings
 
 log = logging.getLogger("paceline.tls")
 
@@ -37,39 +37,13 @@ class TlsMode(StrEnum):
     """TLS only."""
 
 
-class TlsSettings(Protocol):
-    """What the settings of a node say of it."""
-
-    @property
-    def tls_cert(self) -> str: ...
-    @property
-    def tls_key(self) -> str: ...
-    @property
-    def tls_ca(self) -> str: ...
-    @property
-    def tls_mode(self) -> str: ...
-    @property
-    def tls_min_version(self) -> str: ...
-
-
-def open_node_tls(settings: TlsSettings) -> "NodeTls | None":
+def open_node_tls(settings: NodeSettings) -> "NodeTls | None":
     """What `tls_*` name; None where they are disabled. ConfigError."""
     mode = TlsMode(settings.tls_mode)
     if mode is TlsMode.DISABLED:
         return None
     files = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca, "tls")
     return NodeTls(files, mode, minimum=settings.tls_min_version)
-
-
-def require_tls_files(settings: TlsSettings) -> None:
-    """ConfigError unless the settings `tls_*` go together."""
-    files = (settings.tls_cert, settings.tls_key, settings.tls_ca)
-    is_on = settings.tls_mode != TlsMode.DISABLED
-    require(
-        all(files) if is_on else not any(files),
-        f"tls_mode is {settings.tls_mode}, so tls_cert, tls_key and tls_ca must"
-        f" {'all be set' if is_on else 'not be set: say how far TLS is to be used'}",
-    )
 
 
 class ReloadedTls(ABC):

@@ -8,16 +8,16 @@ import hashlib
 import logging
 import ssl
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import aiohttp
 import orjson
 
 from paceline.errors import ConfigError, UnauthenticatedError
-from paceline.platform.config import require
 from paceline.platform.ports import Clock
 from paceline.platform.runtime import pause
 from paceline.platform.telemetry import Metrics
+from paceline.security.node_settings import NodeSettings
 
 log = logging.getLogger("paceline.security")
 
@@ -34,34 +34,7 @@ KNOWN_MAX = 10_000
 DISCOVERY_PATH = "/.well-known/openid-configuration"
 
 
-class OidcSettings(Protocol):
-    """What the settings of a node say of it."""
-
-    @property
-    def oidc_issuer(self) -> str: ...
-    @property
-    def oidc_audience(self) -> str: ...
-    @property
-    def oidc_user_claim(self) -> str: ...
-    @property
-    def oidc_ca(self) -> str: ...
-
-
-def require_oidc(settings: OidcSettings) -> None:
-    """ConfigError unless the settings `oidc_*` go together."""
-    issuer = settings.oidc_issuer
-    require(
-        bool(issuer) == bool(settings.oidc_audience),
-        "oidc_issuer and oidc_audience belong together: set both or none",
-    )
-    require(
-        not issuer or issuer.startswith("https://"),
-        f"oidc_issuer {issuer!r} must begin with https://: whoever could change the keys on the way"
-        " could be any user",
-    )
-
-
-def open_identity_provider(settings: OidcSettings, clock: Clock) -> "IdentityProvider | None":
+def open_identity_provider(settings: NodeSettings, clock: Clock) -> "IdentityProvider | None":
     """The one that `oidc_*` name; None without. ConfigError: a file or a package is missing."""
     if not settings.oidc_issuer:
         return None
@@ -77,7 +50,7 @@ def open_identity_provider(settings: OidcSettings, clock: Clock) -> "IdentityPro
 class IdentityProvider:
     """Checks tokens; `watch` keeps the keys current."""
 
-    def __init__(self, settings: OidcSettings, clock: Clock) -> None:
+    def __init__(self, settings: NodeSettings, clock: Clock) -> None:
         self._issuer = settings.oidc_issuer.rstrip("/")
         self._named_issuer = settings.oidc_issuer
         self._audience = settings.oidc_audience

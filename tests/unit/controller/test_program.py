@@ -76,7 +76,7 @@ def test_a_raft_listener_with_tls_is_protected_and_http_is_not() -> None:
 
     assert configured(raft_listen="0.0.0.0:7801", **tls).has_raft_tls
     assert not configured().has_raft_tls
-    with pytest.raises(ConfigError, match="listen .* and TLS is not enforced there"):
+    with pytest.raises(ConfigError, match="listen .* and TLS is not enforced: set"):
         configured(listen="0.0.0.0:7701", **tls)
 
 

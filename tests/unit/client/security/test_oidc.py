@@ -4,7 +4,7 @@ import base64
 import hmac
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,25 +27,24 @@ from tests.support.rights import a_security
 
 from paceline.errors import ConfigError, UnauthenticatedError
 from paceline.net.connect import TokenFile, credentials_of
+from paceline.platform.address import Address
 from paceline.platform.runtime import ManualClock, cancel_and_wait, spawn
 from paceline.security import oidc
 from paceline.security.access import Access
-from paceline.security.oidc import IdentityProvider, open_identity_provider, require_oidc
+from paceline.security.node_settings import NodeSettings
+from paceline.security.oidc import IdentityProvider, open_identity_provider
 from paceline.security.tokens import Tokens
 
 CLOCK = ManualClock()
 
 
-@dataclass(frozen=True)
-class Settings:
-    oidc_issuer: str = ISSUER
-    oidc_audience: str = "paceline"
-    oidc_user_claim: str = "sub"
-    oidc_ca: str = ""
+SETTINGS = NodeSettings(
+    listen=Address("127.0.0.1", 0), secret_file="none", oidc_issuer=ISSUER, oidc_audience="paceline"
+)
 
 
-def a_provider(**settings: str) -> IdentityProvider:
-    provider = IdentityProvider(replace(Settings(), **settings), CLOCK)
+def a_provider(**settings: Any) -> IdentityProvider:
+    provider = IdentityProvider(replace(SETTINGS, **settings), CLOCK)
     provider.apply(public(KEY, RSA_KEY))
     return provider
 
@@ -106,7 +105,7 @@ def test_any_other_token_is_none(name: str) -> None:
 
 def test_a_known_token_ends_with_its_time_and_with_its_key() -> None:
     clock = ManualClock()
-    provider = IdentityProvider(Settings(), clock)
+    provider = IdentityProvider(SETTINGS, clock)
     provider.apply(public(KEY))
     token = a_token()
     provider.read(token)
@@ -141,30 +140,31 @@ def test_a_token_counts_only_for_a_user_that_the_cluster_knows() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (Settings(oidc_audience=""), "belong together"),
-        (Settings(oidc_issuer=""), "belong together"),
-        (Settings(oidc_issuer="http://idp.example"), "must begin with https"),
-        (Settings(oidc_issuer="file:///etc/passwd"), "must begin with https"),
+        (replace(SETTINGS, oidc_audience=""), "belong together"),
+        (replace(SETTINGS, oidc_issuer=""), "belong together"),
+        (replace(SETTINGS, oidc_issuer="http://idp.example"), "must begin with https"),
+        (replace(SETTINGS, oidc_issuer="file:///etc/passwd"), "must begin with https"),
     ],
 )
-def test_settings_that_do_not_go_together_are_told(settings: Settings, said: str) -> None:
+def test_settings_that_do_not_go_together_are_told(settings: NodeSettings, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        require_oidc(settings)
+        settings.require_protection({})
 
 
 def test_without_an_issuer_there_is_no_provider() -> None:
-    assert open_identity_provider(Settings(oidc_issuer="", oidc_audience=""), CLOCK) is None
-    assert open_identity_provider(Settings(), CLOCK) is not None
+    without = replace(SETTINGS, oidc_issuer="", oidc_audience="")
+    assert open_identity_provider(without, CLOCK) is None
+    assert open_identity_provider(SETTINGS, CLOCK) is not None
     with pytest.raises(ConfigError, match="oidc_ca: cannot use /nowhere"):
-        open_identity_provider(Settings(oidc_ca="/nowhere"), CLOCK)
+        open_identity_provider(replace(SETTINGS, oidc_ca="/nowhere"), CLOCK)
 
 
 # -- fetching -------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
-async def watching(idp: Idp, **changes: str) -> AsyncIterator[IdentityProvider]:
-    settings = Settings(oidc_issuer=idp.issuer, oidc_ca=idp.authority)
+async def watching(idp: Idp, **changes: Any) -> AsyncIterator[IdentityProvider]:
+    settings = replace(SETTINGS, oidc_issuer=idp.issuer, oidc_ca=idp.authority)
     provider = IdentityProvider(replace(settings, **changes), CLOCK)
     task = spawn(provider.watch(), name="provider")
     try:
