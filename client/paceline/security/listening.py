@@ -172,12 +172,22 @@ class _Door:
         if first[0] != _HANDSHAKE:
             self._plain(connection, source)
             return
-        shaking = list(self._shaking.values())
-        if len(shaking) >= HANDSHAKES_MAX or shaking.count(source) >= HANDSHAKES_OF_ADDRESS_MAX:
-            connection.close()
-            return
+        self._make_room(source)
         tls = self._tls
         self._serve(connection, source, tls.node_server if self._is_for_nodes else tls.server)
+
+    def _make_room(self, source: str) -> None:
+        """The oldest handshake goes for a new one: else those that never end kept others out."""
+        of_source = [task for task, whose in self._shaking.items() if whose == source]
+        if len(of_source) >= HANDSHAKES_OF_ADDRESS_MAX:
+            oldest = of_source[0]
+        elif len(self._shaking) >= HANDSHAKES_MAX:
+            oldest = next(iter(self._shaking))
+        else:
+            return
+        del self._shaking[oldest]
+        oldest.cancel()
+        self._tls.failed_count += 1
 
     def _plain(self, connection: socket.socket, source: str) -> None:
         self._tls.plain_count += 1
@@ -197,7 +207,13 @@ class _Door:
     ) -> None:
         task = spawn(self._connect(connection, source, context), name="accepted")
         self._shaking[task] = source
-        task.add_done_callback(lambda done: self._shaking.pop(done, None))
+
+        def done(_: object) -> None:
+            self._shaking.pop(task, None)
+            if task.cancelled():  # perhaps before it had begun
+                connection.close()
+
+        task.add_done_callback(done)
 
     async def _connect(
         self, connection: socket.socket, source: str, context: ssl.SSLContext | None

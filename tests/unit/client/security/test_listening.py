@@ -248,6 +248,27 @@ async def test_half_open_handshakes_are_bounded_and_end(
         assert tls.failed_count >= 1
 
 
+async def test_half_open_handshakes_keep_nobody_of_their_address_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "HANDSHAKES_OF_ADDRESS_MAX", 8)
+    monkeypatch.setattr(listening, "HANDSHAKE_TIMEOUT_S", 600.0)
+    async with a_bed(tmp_path, is_for_nodes=True) as (bed, tls):
+        with contextlib.ExitStack() as opened:
+            half = [
+                opened.enter_context(socket.create_connection(("127.0.0.1", bed.listening.port)))
+                for _ in range(40)
+            ]
+            for each in half:
+                each.setblocking(False)
+                each.sendall(bytes([22, 3, 1, 2, 0]))
+            for each in half[:-8]:
+                await ended(each)
+
+            assert await bed.ask(b"hidden", tls.client) == b"HIDDEN"
+            assert tls.failed_count >= 1, "the oldest went for the new one"
+
+
 async def ended(connection: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(TIMEOUT_S):
