@@ -16,13 +16,14 @@ from paceline.platform.node_process import run_command, run_node
 from paceline.platform.ports import Clock, Disk, Random
 from paceline.platform.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
 from paceline.platform.secret import ClusterSecrets
-from paceline.platform.telemetry import Node, register_certificate, start_logging
+from paceline.platform.telemetry import Node, start_logging
+from paceline.security.certificates import CONTROLLER_URI
+from paceline.security.node_tls import NodeTls, open_node_tls
 from paceline.types import ControllerId
 from paceline_controller.config import ControllerConfig
 from paceline_controller.data_folder import FolderIdentity, claim, join_cluster, lock_data_folder
 from paceline_controller.node import ControllerNode
 from paceline_controller.raft.host import RaftQuorum
-from paceline_controller.raft.peers.tls import Tls, open_tls
 from paceline_controller.state import Machine
 from paceline_controller.watchdog import Watchdog
 
@@ -37,7 +38,7 @@ def build_node(
     random: Random,
     secrets: ClusterSecrets,
     identity: FolderIdentity,
-    tls: Tls | None = None,
+    tls: NodeTls | None = None,
 ) -> ControllerNode:
     """A controller on the real replicated log. Must be called on the running event loop."""
     machine = Machine()
@@ -72,29 +73,15 @@ def build_node(
         secrets=secrets,
         disk=disk,
         expected_cluster_id=identity.cluster_id,
-        raft_tls=tls,
+        tls=tls,
     )
     nodes.append(node)
-    if tls is not None:
-        metrics = node.metrics.metrics
-        register_certificate(
-            metrics, use="raft", ends_unix_ms=lambda: tls.expires_unix_ms, clock=clock
-        )
     return node
 
 
-def read_tls(config: ControllerConfig) -> Tls | None:
-    """What the settings `raft_tls_*` name, None without them. ConfigError."""
-    if not config.has_raft_tls:
-        return None
-    tls = open_tls(
-        certificate=config.raft_tls_cert,
-        key=config.raft_tls_key,
-        authority=config.raft_tls_ca,
-        controller_id=ControllerId(config.controller_id),
-    )
-    log.info("raft_tls", extra={"certificate": config.raft_tls_cert, "expires": tls.expires})
-    return tls
+def read_tls(config: ControllerConfig) -> NodeTls | None:
+    """What the settings `tls_*` name, None where they are disabled. ConfigError."""
+    return open_node_tls(config, own_uri=f"{CONTROLLER_URI}{config.controller_id}")
 
 
 async def run_controller(
@@ -132,7 +119,7 @@ async def serve(
     clock: Clock,
     random: Random,
     secrets: ClusterSecrets,
-    tls: Tls | None = None,
+    tls: NodeTls | None = None,
     on_built: Callable[[ControllerNode], None] = lambda node: None,
 ) -> None:
     """Open the data folder and run a controller on it until SIGTERM or SIGINT.

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from paceline.platform.address import Address, parse_address
 from paceline.platform.config import require, require_addresses, setting
@@ -16,6 +16,9 @@ from paceline.wire.commands import CONTROLLER_ID_PATTERN, NAME_PATTERN
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerConfig(NodeSettings):
     """Effective configuration of `paceline-controller`; see `deploy/controller.example.toml`."""
+
+    REMOVED: ClassVar = {f"raft_tls_{part}": f"tls_{part}" for part in ("cert", "key", "ca")}
+    """Settings that are no more, and which ones count in their place."""
 
     controller_id: str = setting("Name of this controller in `peers`; never give it to another.")
     data_dir: str = setting("Folder of the journal. One controller per folder; never copy one.")
@@ -32,16 +35,6 @@ class ControllerConfig(NodeSettings):
     )
     cluster_name: str = setting(
         "Name of the cluster; a data folder of another one is refused.", default="paceline"
-    )
-    raft_tls_cert: str = setting(
-        "TLS between controllers: PEM file of this controller's certificate (and what leads to the "
-        "authority), with subjectAltName URI:paceline:controller/ID or DNS:ID. All three or none, "
-        "the same on all controllers.",
-        default="",
-    )
-    raft_tls_key: str = setting("PEM file of its private key, mode 0600.", default="")
-    raft_tls_ca: str = setting(
-        "PEM file of the authorities that may sign controllers' certificates.", default=""
     )
     connections_max: int = setting(
         "Connections of clients. An address gets half of it at most, and less the more others "
@@ -145,27 +138,7 @@ class ControllerConfig(NodeSettings):
             f"min_in_sync_replicas ({self.minimum()}) must not be above total_replicas "
             f"({self.total_replicas})",
         )
-        self._require_tls()
-
-    def _require_tls(self) -> None:
-        self.require_protection({"listen": self.listen})
-        files = (self.raft_tls_cert, self.raft_tls_key, self.raft_tls_ca)
-        require(
-            all(files) or not any(files),
-            "raft_tls_cert, raft_tls_key and raft_tls_ca belong together: set all three or none",
-        )
-        raft = self.raft_address()
-        require(
-            self.insecure or self.has_raft_tls or raft.is_loopback,
-            f"raft_listen {raft} is not a loopback address and has no TLS: set raft_tls_cert, "
-            "raft_tls_key and raft_tls_ca, bind 127.0.0.1, or set insecure = true knowing that "
-            "what controllers say to each other travels in clear",
-        )
-
-    @property
-    def has_raft_tls(self) -> bool:
-        """Whether controllers speak TLS with each other."""
-        return bool(self.raft_tls_cert)
+        self.require_protection({"listen": self.listen, "raft_listen": self.raft_address()})
 
     def minimum(self) -> int:
         """min_in_sync_replicas, or its default."""

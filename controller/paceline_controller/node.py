@@ -20,7 +20,7 @@ from paceline.security.audit_sending import AuditNode, AuditSending
 from paceline.security.listening import Listening
 from paceline.security.listening import listen as listening
 from paceline.security.node_proof import NodeProofs
-from paceline.security.node_tls import Dial, ReloadedTls, open_node_tls, register_tls
+from paceline.security.node_tls import Dial, NodeTls, register_tls
 from paceline.security.oidc import open_identity_provider, register_oidc
 from paceline.security.tokens import Secrets, Tokens
 from paceline.server.byte_budget import ByteBudget
@@ -67,9 +67,9 @@ class ControllerNode:
         secrets: ClusterSecrets,
         disk: Disk,
         expected_cluster_id: str | None = None,
-        raft_tls: ReloadedTls | None = None,
+        tls: NodeTls | None = None,
     ) -> None:
-        """`expected_cluster_id`: of the data folder, None: not known yet; `raft_tls`: to reload."""
+        """`expected_cluster_id`: of the data folder, None: not known yet."""
         self.machine, self.quorum = machine, quorum
         self.hub, self.budget = Hub(), ByteBudget()
         self.places = Places(config.connections_max)
@@ -85,8 +85,7 @@ class ControllerNode:
         self._has_caught_up = False
         self.access = self._make_access(clock)
         self.proofs = self._make_proofs(clock)
-        self._tls = open_node_tls(config)
-        self._certificates = [each for each in (self._tls, raft_tls) if each is not None]
+        self._tls = tls
         self.dial = Dial(self._tls)
         self._audit = self._make_audit(disk)
         self._addresses = config.client_addresses()
@@ -262,8 +261,8 @@ class ControllerNode:
         self._guard = Guard(self._runner.server, self.budget, self.places, always=ALWAYS_ANSWERED)
         self._listening = await listening(self._guard, listen.host, listen.port, tls=self._tls)
         self._watching.append(spawn(self._secrets.watch(), name="secrets"))
-        for each in self._certificates:
-            self._watching.append(spawn(each.watch(), name="certificates"))
+        if self._tls is not None:
+            self._watching.append(spawn(self._tls.watch(), name="certificates"))
         if self._provider is not None:
             self._watching.append(spawn(self._provider.watch(), name="identity-provider"))
         self._audit.start()
@@ -295,8 +294,8 @@ class ControllerNode:
     def reload_files(self) -> None:
         """Look at secrets and certificates now (SIGHUP)."""
         self._secrets.reload()
-        for each in self._certificates:
-            each.reload()
+        if self._tls is not None:
+            self._tls.reload()
 
     def refuse(self, sentence: str) -> None:
         """The process has to end; the first reason is the one that is told."""

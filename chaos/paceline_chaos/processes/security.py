@@ -68,10 +68,7 @@ class ClusterTls:
             "key": str(self._folder / f"{name}.key"),
             "ca": str(self._trusted),
         }
-        found = {f"tls_{part}": path for part, path in files.items()}
-        if role == "controller":
-            found |= {f"raft_tls_{part}": path for part, path in files.items()}
-        return {**found, "tls_mode": "enforcing"}
+        return {"tls_mode": "enforcing", **{f"tls_{part}": path for part, path in files.items()}}
 
     def renew(self) -> None:
         """New certificates and keys for all nodes, of the same authority as before."""

@@ -11,8 +11,9 @@
     config = load(BrokerConfig, process="broker", toml_path=path, environment=os.environ, flags={})
 
 Later sources win: defaults < TOML file < environment `PACELINE_<PROCESS>_<KEY>` < flags. A key that
-no field has is refused, with the nearest field's name. `environment` is given by `app.py`: nothing
-else in paceline reads `os.environ`.
+no field has is refused, with the nearest field's name; a class may say in `REMOVED` which setting
+counts in place of one that is no more. `environment` is given by `app.py`: nothing else in paceline
+reads `os.environ`.
 
 Field types: str, int, float, bool, an Enum (by value), a Literal, `Address`, `T | None`,
 `tuple[T, ...]`, `Mapping[str, T]`; a NewType counts as what it is made of. As text (environment,
@@ -123,6 +124,9 @@ def options(config_class: type[Any]) -> Callable[[CommandT], CommandT]:
 
     def decorate(command: CommandT) -> CommandT:
         hints = get_type_hints(config_class)
+        for removed in _removed(config_class):  # so that `load` says what to use in its place
+            option = click.option(f"--{_dashed(removed)}", removed, default=None, hidden=True)
+            command = option(command)
         for field in reversed(dataclasses.fields(config_class)):
             name = f"--{_dashed(field.name)}"
             is_switch = hints[field.name] is bool
@@ -180,7 +184,7 @@ def _from_toml(config_class: type[Any], path: str) -> _Given:
     known = _names(config_class)
     for key in document:
         if key not in known:
-            raise _unknown(f"{path}: {key}", key, known)
+            raise _unknown(f"{path}: {key}", key, config_class)
     return {key: (f"{path}: {key}", value) for key, value in document.items()}
 
 
@@ -195,7 +199,10 @@ def _from_environment(
         key = variable.removeprefix(prefix).lower()
         if key not in known:
             raise _unknown(
-                f"environment: {variable}", key, known, show=lambda name: prefix + name.upper()
+                f"environment: {variable}",
+                key,
+                config_class,
+                show=lambda name: prefix + name.upper(),
             )
         given[key] = (f"environment: {variable}", Text(text))
     return given
@@ -205,17 +212,26 @@ def _from_flags(config_class: type[Any], flags: Mapping[str, object]) -> _Given:
     known = _names(config_class)
     given: _Given = {}
     for key, value in flags.items():
+        if value is None:
+            continue
         if key not in known:
-            raise _unknown(f"flag --{_dashed(key)}", key, known, show=lambda k: f"--{_dashed(k)}")
-        if value is not None:
-            raw = Text(value) if isinstance(value, str) else value
-            given[key] = (f"flag --{_dashed(key)}", raw)
+            raise _unknown(
+                f"flag --{_dashed(key)}", key, config_class, show=lambda k: f"--{_dashed(k)}"
+            )
+        raw = Text(value) if isinstance(value, str) else value
+        given[key] = (f"flag --{_dashed(key)}", raw)
     return given
 
 
 def _unknown(
-    where: str, key: str, known: list[str], *, show: Callable[[str], str] = str
+    where: str, key: str, config_class: type[Any], *, show: Callable[[str], str] = str
 ) -> ConfigError:
+    removed = _removed(config_class)
+    if key in removed:
+        return ConfigError(
+            f"{where} is no setting any more: use {show(removed[key])} in its place", field=key
+        )
+    known = _names(config_class)
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.4)
     hint = f"did you mean {show(near[0])}?" if near else f"known: {', '.join(map(show, known))}"
     return ConfigError(f"{where} is no known setting; {hint}", field=key)
@@ -245,6 +261,11 @@ def _dashed(name: str) -> str:
 
 def _names(config_class: type[Any]) -> list[str]:
     return [field.name for field in dataclasses.fields(config_class)]
+
+
+def _removed(config_class: type[Any]) -> Mapping[str, str]:
+    found: Mapping[str, str] = getattr(config_class, "REMOVED", {})
+    return found
 
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:

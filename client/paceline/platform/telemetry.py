@@ -36,7 +36,6 @@ from prometheus_client.registry import Collector
 
 from paceline.errors import ConfigError
 from paceline.platform.metric_names import NODE_LABELS, ROCKETMQ
-from paceline.platform.ports import Clock
 from paceline.server.byte_budget import ByteBudget
 from paceline.server.connections import Places
 
@@ -259,19 +258,6 @@ class Metrics:
     def exposition(self) -> tuple[bytes, str]:
         """Body and content type of an answer to /metrics."""
         return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
-
-
-def register_certificate(
-    metrics: Metrics, *, use: str, ends_unix_ms: Callable[[], int], clock: Clock
-) -> None:
-    """The certificate that this process has loaded; `use` says for what."""
-    metrics.sampled(
-        "paceline_tls_certificate_left_seconds",
-        "Seconds until the certificate that is loaded ends, below 0 since then; alert: below 30 "
-        "days.",
-        lambda: {(use,): (ends_unix_ms() - clock.unix_ms()) / 1000},
-        labels=("use",),
-    )
 
 
 def register_budget(metrics: Metrics, budget: ByteBudget) -> None:

@@ -17,6 +17,17 @@ BROKER_URI, CONTROLLER_URI = "paceline:broker/", "paceline:controller/"
 """What stands behind: GROUP or GROUP/REPLICA_ID; the id of a controller."""
 _NODE_URIS = (BROKER_URI, CONTROLLER_URI)
 _EXPIRED = 10  # X509_V_ERR_CERT_HAS_EXPIRED
+_NO_TLS_AT_ALL = {
+    "WRONG_VERSION_NUMBER",
+    "UNSUPPORTED_PROTOCOL",
+    "UNKNOWN_PROTOCOL",
+    "HTTP_REQUEST",
+    "HTTPS_PROXY_REQUEST",
+    "PACKET_LENGTH_TOO_LONG",
+    "RECORD_LAYER_FAILURE",
+    "BAD_RECORD_TYPE",
+}
+"""How OpenSSL calls bytes that are no TLS; which one depends on its version and on the bytes."""
 _STEPS_MAX = 10
 """Of a handshake in memory; TLS 1.3 needs three, TLS 1.2 four."""
 
@@ -81,6 +92,16 @@ def uris_of(certificate: Mapping[str, Any], prefix: str) -> frozenset[str]:
     )
 
 
+def check_own(certificate: Mapping[str, Any], uri: str, files: TlsFiles) -> None:
+    """ConfigError unless a node's own certificate has that URI; empty: any certificate will do."""
+    uris = [name for kind, name in certificate.get("subjectAltName", ()) if kind == "URI"]
+    if uri and uri not in uris:
+        raise ConfigError(
+            f"{files.prefix}_cert {files.certificate} names {', '.join(uris) or 'no node'}, not"
+            f" this one: it needs the subjectAltName URI:{uri}"
+        )
+
+
 class Connected(Protocol):
     """A connection of asyncio or aiohttp, as far as it tells of its peer."""
 
@@ -113,6 +134,21 @@ def check_controller(connection: Connected, controller_id: str) -> None:
     if controller_id not in names:
         uri = f"{CONTROLLER_URI}{controller_id}"
         raise PeerError(_another(names, f"controller {controller_id}", uri))
+
+
+def handshake_sentence(error: ssl.SSLError) -> str:
+    """What went wrong between a node and its peer, whose fault it is, and what to do."""
+    reason = error.reason or ""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the peer's certificate is refused: {error.verify_message}"
+    if reason in _NO_TLS_AT_ALL:
+        return "the peer does not speak TLS, this node does: see tls_mode of both"
+    if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return "the peer shows no certificate"
+    words = reason.lower().replace("_", " ") or str(error)
+    if "ALERT" in reason:
+        return f"the peer refuses this node's certificate or TLS ({words}): see its log"
+    return f"TLS failed: {words}"
 
 
 def _another(names: frozenset[str], claimed: str, uri: str) -> str:

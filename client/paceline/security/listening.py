@@ -14,6 +14,7 @@ from typing import Any
 from paceline.errors import BadRequestError
 from paceline.platform.runtime import spawn
 from paceline.platform.telemetry import strangers
+from paceline.security.certificates import handshake_sentence
 from paceline.security.node_tls import NodeTls
 from paceline.server.byte_budget import source_of
 from paceline.server.http_guard import refusal
@@ -225,7 +226,8 @@ class _Door:
             )
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
             self._tls.failed_count += 1
-            strangers.warning("tls_handshake_failed", extra={"source": source, "why": repr(error)})
+            why = handshake_sentence(error) if isinstance(error, ssl.SSLError) else repr(error)
+            strangers.warning("tls_handshake_failed", extra={"source": source, "why": why})
             connection.close()
         else:
             self._tls.tls_count += context is not None

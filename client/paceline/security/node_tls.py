@@ -17,7 +17,13 @@ from paceline.errors import ConfigError
 from paceline.platform.ports import Clock
 from paceline.platform.runtime import pause
 from paceline.platform.telemetry import Metrics
-from paceline.security.certificates import SslOfNodes, TlsFiles, make_contexts, shake_own_hand
+from paceline.security.certificates import (
+    SslOfNodes,
+    TlsFiles,
+    check_own,
+    make_contexts,
+    shake_own_hand,
+)
 from paceline.security.node_settings import NodeSettings
 
 log = logging.getLogger("paceline.tls")
@@ -37,13 +43,16 @@ class TlsMode(StrEnum):
     """TLS only."""
 
 
-def open_node_tls(settings: NodeSettings) -> "NodeTls | None":
-    """What `tls_*` name; None where they are disabled. ConfigError."""
+def open_node_tls(settings: NodeSettings, *, own_uri: str = "") -> "NodeTls | None":
+    """What `tls_*` name; None where they are disabled. ConfigError.
+
+    `own_uri`: that the certificate must have; empty: peers will look at it.
+    """
     mode = TlsMode(settings.tls_mode)
     if mode is TlsMode.DISABLED:
         return None
     files = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca, "tls")
-    return NodeTls(files, mode, minimum=settings.tls_min_version)
+    return NodeTls(files, mode, minimum=settings.tls_min_version, own_uri=own_uri)
 
 
 class ReloadedTls(ABC):
@@ -93,11 +102,14 @@ class ReloadedTls(ABC):
 class NodeTls(ReloadedTls):
     """TLS of a node's listeners, and of its dials."""
 
-    def __init__(self, files: TlsFiles, mode: TlsMode, *, minimum: str = "1.3") -> None:
+    def __init__(
+        self, files: TlsFiles, mode: TlsMode, *, minimum: str = "1.3", own_uri: str = ""
+    ) -> None:
         """`minimum`: the least version for clients, "1.2" or "1.3"; nodes dial by 1.3 alone. Raises
         ConfigError with a sentence for the operator."""
         assert mode is not TlsMode.DISABLED
         self._minimum = ssl.TLSVersion.TLSv1_3 if minimum == "1.3" else ssl.TLSVersion.TLSv1_2
+        self._own_uri = own_uri
         self.mode = mode
         self.plain_count = 0
         """Connections that came without TLS."""
@@ -123,6 +135,7 @@ class NodeTls(ReloadedTls):
             context.options |= ssl.OP_NO_TICKET
         server.num_tickets = 0  # each connection of nodes shows its certificates anew
         own = shake_own_hand(client, server, self._files)
+        check_own(own, self._own_uri, self._files)
         client.check_hostname = True
         server.sslobject_class = SslOfNodes
         _, open_server = make_contexts(self._files)

@@ -29,6 +29,7 @@ from paceline.errors import (
 from paceline.platform.ports import Clock, Disk, File, Random
 from paceline.platform.runtime import spawn
 from paceline.platform.secret import ClusterSecrets
+from paceline.security.node_tls import NodeTls
 from paceline.types import ControllerId
 from paceline_controller.quorum import (
     AppliedCallback,
@@ -51,7 +52,6 @@ from paceline_controller.raft.members import Members, wished_members
 from paceline_controller.raft.peers.directory import Directory
 from paceline_controller.raft.peers.frames import Message
 from paceline_controller.raft.peers.hello import members_digest
-from paceline_controller.raft.peers.tls import Tls
 from paceline_controller.raft.peers.transport import Links
 from paceline_controller.raft.proposals import Proposals
 from paceline_controller.raft.reporting import (
@@ -86,7 +86,7 @@ class RaftQuorum:
         source_host: str | None = None,
         cluster_name: str = "paceline",
         settings: RaftSettings | None = None,
-        tls: Tls | None = None,
+        tls: NodeTls | None = None,
         on_fatal: Callable[[Exception], None] | None = None,
     ) -> None:
         """`peers` are the other controllers (this one in it is ignored); numeric addresses.

@@ -13,10 +13,10 @@ from paceline.platform.disk_real import RealDisk
 from paceline.platform.ports import Disk
 from paceline.platform.runtime import SystemClock, SystemRandom, pause
 from paceline.platform.secret import ClusterSecrets
+from paceline.security.node_tls import NodeTls
 from paceline.types import ControllerId
 from paceline_controller.quorum import Command, Event, Result
 from paceline_controller.raft.host import RaftQuorum
-from paceline_controller.raft.peers.tls import Tls
 from paceline_controller.raft.settings import RaftSettings
 
 SECRET = b"cluster secret"
@@ -63,7 +63,7 @@ class Cluster:
         secrets: ClusterSecrets = SECRETS,
         cluster_name: str = "test",
         disk: Disk | None = None,
-        tls: Tls | None = None,
+        tls: NodeTls | None = None,
     ) -> RaftQuorum:
         machine = self.machines[name] = ListMachine()
         node = self.nodes[name] = RaftQuorum(

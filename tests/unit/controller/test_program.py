@@ -57,9 +57,9 @@ def test_defaults_are_those_of_the_design() -> None:
         ({"controllers": "a,b,c"}, "^controllers: 'a' is not an address"),
         ({"min_in_sync_replicas": "4"}, "must not be above total_replicas"),
         ({"listen": "0.0.0.0:7701"}, "not a loopback address and TLS is not enforced"),
-        ({"raft_listen": "0.0.0.0:7801"}, "raft_listen .* not a loopback .*: set raft_tls_cert"),
-        ({"raft_tls_cert": "c1.pem"}, "raft_tls_ca belong together: set all three or none"),
-        ({"raft_tls_key": "k", "raft_tls_ca": "a"}, "belong together: set all three or none"),
+        ({"raft_listen": "0.0.0.0:7801"}, "raft_listen .* not a loopback .*: set tls_mode = enf"),
+        ({"tls_cert": "c1.pem"}, "tls_mode is disabled, so .* must not be set"),
+        ({"tls_mode": "permissive", "tls_key": "k"}, "tls_mode is permissive, so .* all be set"),
         ({"durability": "hope"}, "must be one of fsync, memory"),
         ({"heartbeat_timeout_ms": "10"}, "the least is 300"),
     ],
@@ -71,13 +71,29 @@ def test_a_contradictory_setting_is_refused_with_a_sentence(
         configured(**changes)
 
 
-def test_a_raft_listener_with_tls_is_protected_and_http_is_not() -> None:
-    tls = {"raft_tls_cert": "c1.pem", "raft_tls_key": "c1.key", "raft_tls_ca": "ca.pem"}
+def test_both_listeners_are_protected_by_tls_that_is_enforced() -> None:
+    both = {"listen": "0.0.0.0:7701", "raft_listen": "0.0.0.0:7801"}
+    files = {"tls_cert": "c1.pem", "tls_key": "c1.key", "tls_ca": "ca.pem"}
 
-    assert configured(raft_listen="0.0.0.0:7801", **tls).has_raft_tls
-    assert not configured().has_raft_tls
+    assert configured(**both, **files, tls_mode="enforcing").is_closed
     with pytest.raises(ConfigError, match="listen .* and TLS is not enforced: set"):
-        configured(listen="0.0.0.0:7701", **tls)
+        configured(**both, **files, tls_mode="preferred")
+
+
+@pytest.mark.parametrize("part", ["cert", "key", "ca"])
+def test_a_setting_of_before_names_the_one_that_counts_now(
+    part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toml = tmp_path / "old.toml"
+    toml.write_text(f'raft_tls_{part} = "c1.pem"\n')
+
+    last = refusal(["--config", str(toml)], capsys)
+    assert f"raft_tls_{part} is no setting any more: use tls_{part} in its place" in last
+    last = refusal([*arguments(tmp_path), f"--raft-tls-{part}", "c1.pem"], capsys)
+    assert f"--raft-tls-{part} is no setting any more: use --tls-{part} in its place" in last
+    variable = {f"PACELINE_CONTROLLER_RAFT_TLS_{part.upper()}": "c1.pem"}
+    with pytest.raises(ConfigError, match=f"use PACELINE_CONTROLLER_TLS_{part.upper()} in its"):
+        load(ControllerConfig, process="controller", environment=variable)
 
 
 def test_a_listener_that_others_reach_is_closed_unless_it_is_said_to_be_open() -> None:
@@ -177,13 +193,17 @@ def test_tls_files_are_checked_before_the_folder_is_touched(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = Authority(tmp_path / "certificates").issue("c2")
-    given = {"raft_tls_cert": files.certificate, "raft_tls_key": files.key}
+    given = {
+        "tls_mode": "enforcing",
+        "tls_cert": files.certificate,
+        "tls_key": files.key,
+    }
 
-    last = refusal(arguments(tmp_path, **given, raft_tls_ca=str(tmp_path / "none")), capsys)
-    assert f"cannot read raft_tls_ca {tmp_path}/none: No such file" in last
+    last = refusal(arguments(tmp_path, **given, tls_ca=str(tmp_path / "none")), capsys)
+    assert f"cannot read tls_ca {tmp_path}/none: No such file" in last
 
-    last = refusal(arguments(tmp_path, **given, raft_tls_ca=files.authority), capsys)
-    assert "names 'c2', not this controller" in last
+    last = refusal(arguments(tmp_path, **given, tls_ca=files.authority), capsys)
+    assert "names no node, not this one: it needs the subjectAltName URI:" in last
     assert not (tmp_path / "c1").exists()
 
 

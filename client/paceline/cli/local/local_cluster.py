@@ -377,10 +377,7 @@ def _tls_settings(plan: ClusterPlan, name: str, role: str, uri: str) -> dict[str
         "key": str(key.resolve()),
         "ca": str(authority.certificate.resolve()),
     }
-    settings: dict[str, object] = {f"tls_{part}": path for part, path in files.items()}
-    if role == "controller":
-        settings |= {f"raft_tls_{part}": path for part, path in files.items()}
-    return {**settings, "tls_mode": "enforcing"}
+    return {"tls_mode": "enforcing", **{f"tls_{part}": path for part, path in files.items()}}
 
 
 def _lay_out(plan: ClusterPlan, secret: Path, chosen: Sequence[int]) -> list[Node]:

@@ -3,10 +3,10 @@
 The controller with the lower id dials; the other one only when it has waited long. A connection
 carries nothing before both sides have proved that they hold the cluster secret (`hello.py`); then
 every frame has a keyed hash over its number, so foreign, repeated or altered frames close the
-connection without an effect (bad inputs 49-55). With TLS (`tls.py`) the certificates of both sides
-must name the controllers they speak for, besides. The newest authenticated connection of a peer
-replaces the older one, whose late frames are dropped, so a link is FIFO. A link that is silent for
-`silence_ms` and a ping more is dropped; idle ones carry pings.
+connection without an effect (bad inputs 49-55). By TLS, which is that of the node's other ports,
+the certificates of both sides must name the controllers they speak for, besides. The newest
+authenticated connection of a peer replaces the older one, whose late frames are dropped, so a link
+is FIFO. A link that is silent for `silence_ms` and a ping more is dropped; idle ones carry pings.
 
 Owner: the event loop of one `RaftQuorum`. Callbacks are synchronous.
 """
@@ -14,7 +14,7 @@ Owner: the event loop of one `RaftQuorum`. Callbacks are synchronous.
 import asyncio
 import logging
 import ssl
-from typing import Any, Protocol
+from typing import Protocol
 
 import orjson
 
@@ -29,6 +29,9 @@ from paceline.platform.ports import Random
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.platform.secret import ClusterSecrets
 from paceline.platform.telemetry import strangers
+from paceline.security.certificates import check_controller, handshake_sentence
+from paceline.security.listening import Listening, listen
+from paceline.security.node_tls import Dial, NodeTls
 from paceline.server.byte_budget import source_of
 from paceline.server.connections import Connections, ConnectionState
 from paceline.types import ControllerId
@@ -53,12 +56,6 @@ from paceline_controller.raft.peers.hello import (
     parse_document,
     parse_hello,
 )
-from paceline_controller.raft.peers.tls import (
-    Tls,
-    check_certificate,
-    handshake_sentence,
-    is_tls_record,
-)
 from paceline_controller.raft.settings import HANDSHAKE_BYTES_MAX, RaftSettings
 
 log = logging.getLogger("paceline.raft")
@@ -71,6 +68,10 @@ _WRITE_BUFFER_MAX = 512 * 1024 * 1024
 """A peer that does not read is dropped beyond this; above SNAPSHOT_BYTES_MAX."""
 
 _LENGTH_BYTES = 4
+_TLS_BEGINS = b"\x16\x03"
+"""As a length it is too large, whatever follows; as is the next."""
+_HTTP_BEGINS = b"HTTP"
+"""So a port refuses that takes TLS only."""
 _REFUSAL_LENGTH_MAX = 500
 """At most 4 bytes of JSON each: far below HANDSHAKE_BYTES_MAX. As much as the peer would show."""
 
@@ -138,7 +139,7 @@ class Links:
         random: Random,
         settings: RaftSettings,
         source_host: str | None,
-        tls: Tls | None = None,
+        tls: NodeTls | None = None,
     ) -> None:
         self._events = events
         self._controller_id = controller_id
@@ -151,10 +152,10 @@ class Links:
         self._identity = identity
         self._random = random
         self._settings = settings
-        self._source_host = source_host
         self._tls = tls
+        self._dialing = Dial(tls, source_host=source_host or "")
         self._links: dict[ControllerId, _Link] = {}
-        self._server: asyncio.Server | None = None
+        self._listening: Listening | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._strangers = Connections(_UNPROVEN_MAX)
         self._last_refusal: dict[str, str] = {}
@@ -162,19 +163,19 @@ class Links:
     @property
     def port(self) -> int:
         """The port listened on (of interest when it was configured as 0)."""
-        assert self._server is not None
-        return int(self._server.sockets[0].getsockname()[1])
+        assert self._listening is not None
+        return self._listening.port
 
     async def start(self) -> None:
         """Listen and begin to dial. ConfigError if the address cannot be listened on."""
         host, port = self._listen
-        options: dict[str, Any] = {}
-        if self._tls is not None:
-            self._tls.report_failures(lambda error: self._note_failure("incoming", error))
-            timeout_s = self._settings.handshake_timeout_ms / 1000
-            options = {"ssl": self._tls.server, "ssl_handshake_timeout": timeout_s}
+        loop = asyncio.get_running_loop()
+
+        def incoming() -> asyncio.Protocol:
+            return asyncio.StreamReaderProtocol(asyncio.StreamReader(), self._accepted, loop)
+
         try:
-            self._server = await asyncio.start_server(self._accepted, host, port, **options)
+            self._listening = await listen(incoming, host, port, tls=self._tls, is_for_nodes=True)
         except OSError as error:
             raise ConfigError(f"raft cannot listen on {host}:{port}: {error.strerror}") from error
         self.follow_directory()
@@ -182,7 +183,7 @@ class Links:
 
     def follow_directory(self) -> None:
         """Dial whom the directory knows, and nobody else."""
-        if self._server is None:
+        if self._listening is None:
             return
         known = self._directory.addresses()
         for peer in sorted(known.keys() - self._dialers.keys()):
@@ -204,8 +205,8 @@ class Links:
 
     async def stop(self) -> None:
         """Close everything; no callback comes after it."""
-        if self._server is not None:
-            self._server.close()
+        if self._listening is not None:
+            self._listening.close()
         await cancel_and_wait(*self._tasks)
         for link in self._links.values():
             link.writer.transport.abort()
@@ -213,8 +214,8 @@ class Links:
 
     def abort(self) -> None:
         """Cut every connection now (a node that must not say another word)."""
-        if self._server is not None:
-            self._server.close()
+        if self._listening is not None:
+            self._listening.close()
         for task in self._tasks:
             task.cancel()
         for link in self._links.values():
@@ -243,10 +244,9 @@ class Links:
 
     async def _dial(self, peer: ControllerId) -> None:
         host, port = self._directory.addresses()[peer]
-        local = None if self._source_host is None else (self._source_host, 0)
-        options: dict[str, Any] = {} if self._tls is None else {"ssl": self._tls.client}
+        options = self._dialing.options(host)
         async with asyncio.timeout(self._settings.dial_timeout_ms / 1000):
-            reader, writer = await asyncio.open_connection(host, port, local_addr=local, **options)
+            reader, writer = await asyncio.open_connection(host, port, **options)
         try:
             async with asyncio.timeout(self._settings.handshake_timeout_ms / 1000):
                 link = await self._greet(peer, reader, writer)
@@ -295,7 +295,7 @@ class Links:
     async def _greet(
         self, peer: ControllerId, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> _Link:
-        self._check_certificate(writer, peer)
+        check_controller(writer, peer)
         ours = self._hello(peer)
         _write_document(writer, ours.encode())
         theirs = parse_hello(await _read_document(reader))
@@ -316,7 +316,7 @@ class Links:
         peer = ControllerId(theirs.sender)
         ours = self._hello(peer)
         check_hello(theirs, ours=ours)
-        self._check_certificate(writer, peer)
+        check_controller(writer, peer)
         is_stranger = self._directory.is_configured and not self._directory.knows(peer)
         if (is_stranger and theirs.generation.generation == 0) or peer == self._controller_id:
             raise PeerError(f"controller {peer!r} does not dial {self._controller_id!r}")
@@ -329,10 +329,6 @@ class Links:
         self._meet(peer, theirs)
         _write_document(writer, orjson.dumps({"accepted": True}))
         return self._link(peer, reader, writer, secret, dialer=theirs, listener=ours)
-
-    def _check_certificate(self, writer: asyncio.StreamWriter, peer: ControllerId) -> None:
-        if self._tls is not None:
-            check_certificate(writer.get_extra_info("peercert"), peer)
 
     def _hello(self, peer: ControllerId) -> Hello:
         return Hello(
@@ -469,8 +465,10 @@ def _write_document(writer: asyncio.StreamWriter, document: bytes) -> None:
 
 async def _read_document(reader: asyncio.StreamReader) -> bytes:
     head = await reader.readexactly(_LENGTH_BYTES)
-    if is_tls_record(head):
-        raise PeerError("the peer speaks TLS, this controller does not: set raft_tls_* on all")
+    if head[:2] == _TLS_BEGINS:
+        raise PeerError("the peer speaks TLS, this controller does not: see tls_mode of both")
+    if head == _HTTP_BEGINS:
+        raise PeerError("the peer takes TLS only, this controller dials without: see tls_mode")
     length = int.from_bytes(head, "little")
     if not 0 < length <= HANDSHAKE_BYTES_MAX:
         raise PeerError(f"handshake of {length} bytes")
