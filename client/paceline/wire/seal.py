@@ -1,5 +1,7 @@
 """Pure: what a proven connection carries is authenticated, where TLS does not do it.
 
+Links of controllers are sealed inside TLS too: they carry little, and what they carry decides.
+
 Each direction of each connection has a key of its own: from the cluster secret, the purpose of the
 connection, who sends, and the nonces of both sides. Whatever is sealed has a number, which is part
 of what its tag is made of. So what was changed, left out, repeated, put in another order, reflected

@@ -18,10 +18,18 @@ from paceline.platform.runtime import SystemClock, SystemRandom
 from paceline.platform.secret import ClusterSecrets
 from paceline.types import ControllerId
 from paceline.wire.messages import Nonce
+from paceline.wire.seal import DIALER, Seal
 from paceline_controller.raft.host import RaftQuorum
 from paceline_controller.raft.members import configured
-from paceline_controller.raft.peers.frames import FrameSeal, encode_message
-from paceline_controller.raft.peers.hello import Hello, make_proof, members_digest, parse_hello
+from paceline_controller.raft.peers.frames import encode_message
+from paceline_controller.raft.peers.hello import (
+    PROTOCOL,
+    PURPOSE,
+    Hello,
+    make_proof,
+    members_digest,
+    parse_hello,
+)
 from paceline_controller.raft.settings import RaftSettings
 
 pytestmark = pytest.mark.real_time
@@ -75,7 +83,7 @@ async def connect(cluster: Cluster, name: ControllerId = C3) -> _Connection:
 
 def hello(**changes: Any) -> Hello:
     fields: dict[str, Any] = {
-        "protocol": 2,
+        "protocol": PROTOCOL,
         "cluster": "test",
         "sender": "c1",
         "receiver": "c3",
@@ -143,7 +151,7 @@ async def test_anything_but_a_hello_is_refused(cluster: Cluster, content: bytes)
     ("changes", "reason"),
     [
         ({"cluster": "other"}, "cluster is 'test' here and 'other' there"),
-        ({"protocol": 3}, "raft protocol 3"),
+        ({"protocol": 2}, "raft protocol 2"),
         ({"receiver": "c2"}, "this is controller 'c3'"),
         ({"sender": "c9"}, "'c9' does not dial"),
         ({"sender": "c3"}, "'c3' does not dial"),
@@ -227,9 +235,15 @@ async def test_a_proven_link_breaks_at_the_first_bad_frame(cluster: Cluster, dam
     connection = await connect(cluster)
     theirs = await prove(connection, ours, SECRET)
     await connection.read_document()
-    seal = FrameSeal(SECRET, dialer_nonce=ours.nonce, listener_nonce=theirs.nonce, sender="c1")
+    seal = Seal(
+        SECRET,
+        purpose=PURPOSE,
+        sender=DIALER,
+        dialer_nonce=ours.nonce,
+        listener_nonce=theirs.nonce,
+    )
     message = {"type": "newer_term", "term": 1_000_000_000}
-    frame = bytearray(seal.seal(b"\x00"))  # a ping
+    frame = seal.record((b"\x00",))  # a ping
 
     if damage == "altered":
         frame[-1] ^= 9

@@ -3,11 +3,10 @@
 A message is the library's own dictionary (its field names); only the kinds below exist on the wire,
 each with one fixed layout that is checked field by field, so that nothing a peer sends reaches the
 library unchecked. The library's utility, read-only, forwarding and membership messages have no
-encoding at all. Layouts: docs/protocol/raft.md.
+encoding at all. Layouts: docs/protocol/raft.md. Each message travels as a record of
+`paceline.wire.seal`.
 """
 
-import hashlib
-import hmac
 import struct
 from enum import IntEnum
 from typing import Any, TypeAlias
@@ -22,7 +21,6 @@ from paceline_controller.raft.log.entries import (
 from paceline_controller.raft.members import read_change
 from paceline_controller.raft.settings import (
     COMMAND_BYTES_MAX,
-    FRAME_BYTES_MAX,
     SNAPSHOT_BYTES_MAX,
 )
 
@@ -209,45 +207,3 @@ def _check_numbers(message: Message) -> None:
     for name, value in message.items():
         if value > _INDEX_MAX:
             raise PeerError(f"raft frame: {name} is {value}")
-
-
-# -- frames ----------------------------------------------------------------------------------------
-
-FRAME_HEAD = struct.Struct("<I16s")  # payload length, keyed hash of number and payload
-_MAC_BYTES = 16
-
-
-class FrameSeal:
-    """One direction of one connection: every frame carries a keyed hash over its number and bytes.
-
-    The key comes from the cluster secret and both nonces of the handshake, so a frame of another
-    connection, a repeated, reordered or altered one fails.
-    """
-
-    def __init__(self, secret: bytes, *, dialer_nonce: bytes, listener_nonce: bytes, sender: str):
-        parts = b"paceline-raft-session" + dialer_nonce + listener_nonce + sender.encode()
-        self._key = hmac.new(secret, parts, hashlib.sha256).digest()
-        self._number = 0
-
-    def seal(self, payload: bytes) -> bytes:
-        """The frame around a payload; the next number."""
-        assert len(payload) <= FRAME_BYTES_MAX, len(payload)
-        return FRAME_HEAD.pack(len(payload), self._next_mac(payload)) + payload
-
-    def check(self, mac: bytes, payload: bytes) -> None:
-        """Raises PeerError unless this is the next frame of the other side."""
-        if not hmac.compare_digest(mac, self._next_mac(payload)):
-            raise PeerError("a raft frame fails its check")
-
-    def _next_mac(self, payload: bytes) -> bytes:
-        number = self._number.to_bytes(8, "little")
-        self._number += 1
-        return hashlib.blake2b(number + payload, key=self._key, digest_size=_MAC_BYTES).digest()
-
-
-def parse_frame_head(head: bytes) -> tuple[int, bytes]:
-    """(payload length, keyed hash). Raises PeerError on a length out of bounds."""
-    length, mac = FRAME_HEAD.unpack(head)
-    if not 0 < length <= FRAME_BYTES_MAX:
-        raise PeerError(f"raft frame of {length} bytes")
-    return length, mac

@@ -21,7 +21,9 @@ from paceline.wire.proof import Statement
 from paceline_controller.raft.members import Members, read_members
 from paceline_controller.raft.settings import HANDSHAKE_BYTES_MAX
 
-PROTOCOL = 2
+PROTOCOL = 3
+PURPOSE = "raft"
+"""Of proofs and seals."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -115,7 +117,7 @@ def check_proof(
 
 def _statement(role: str, prover: Hello, verifier: Hello) -> Statement:
     return Statement(
-        purpose="raft",
+        purpose=PURPOSE,
         prover=f"{role}:{hashlib.sha256(prover.encode()).hexdigest()}",
         own_nonce=prover.nonce,
         peer_nonce=verifier.nonce,

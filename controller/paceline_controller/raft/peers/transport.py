@@ -2,7 +2,7 @@
 
 The controller with the lower id dials; the other one only when it has waited long. A connection
 carries nothing before both sides have proved that they hold the cluster secret (`hello.py`); then
-every frame has a keyed hash over its number, so foreign, repeated or altered frames close the
+every frame has a seal over its number, so foreign, repeated or altered frames close the
 connection without an effect (bad inputs 49-55). By TLS, which is that of the node's other ports,
 the certificates of both sides must name the controllers they speak for, besides. The newest
 authenticated connection of a peer replaces the older one, whose late frames are dropped, so a link
@@ -36,19 +36,18 @@ from paceline.server.byte_budget import source_of
 from paceline.server.connections import Connections, ConnectionState
 from paceline.types import ControllerId
 from paceline.wire.messages import Nonce
+from paceline.wire.seal import RECORD_HEAD_BYTES, TAG_BYTES, Seals, record_size
 from paceline_controller.raft.identity import Identity
 from paceline_controller.raft.peers.directory import Directory
 from paceline_controller.raft.peers.frames import (
-    FRAME_HEAD,
     PING,
-    FrameSeal,
     Message,
     encode_message,
-    parse_frame_head,
     parse_message,
 )
 from paceline_controller.raft.peers.hello import (
     PROTOCOL,
+    PURPOSE,
     Hello,
     check_hello,
     check_proof,
@@ -56,7 +55,7 @@ from paceline_controller.raft.peers.hello import (
     parse_document,
     parse_hello,
 )
-from paceline_controller.raft.settings import HANDSHAKE_BYTES_MAX, RaftSettings
+from paceline_controller.raft.settings import FRAME_BYTES_MAX, HANDSHAKE_BYTES_MAX, RaftSettings
 
 log = logging.getLogger("paceline.raft")
 
@@ -103,23 +102,22 @@ class _Link:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         *,
-        outgoing: FrameSeal,
-        incoming: FrameSeal,
+        seals: Seals,
     ) -> None:
         self.peer = peer
         self.reader = reader
         self.writer = writer
-        self.outgoing = outgoing
-        self.incoming = incoming
+        self.seals = seals
         self.silent_rounds = 0
         """Of pings, since the last frame came."""
 
     def write(self, payload: bytes) -> None:
+        assert len(payload) <= FRAME_BYTES_MAX, len(payload)
         if self.writer.transport.get_write_buffer_size() > _WRITE_BUFFER_MAX:
             log.warning("raft_link_stuffed", extra={"peer": self.peer})
             self.writer.transport.abort()
         elif not self.writer.transport.is_closing():
-            self.writer.write(self.outgoing.seal(payload))
+            self.writer.write(self.seals.outgoing.record((payload,)))
 
 
 class Links:
@@ -375,21 +373,14 @@ class Links:
         dialer: Hello,
         listener: Hello,
     ) -> _Link:
-        def seal(sender: str) -> FrameSeal:
-            return FrameSeal(
-                secret,
-                dialer_nonce=dialer.nonce,
-                listener_nonce=listener.nonce,
-                sender=sender,
-            )
-
-        return _Link(
-            peer,
-            reader,
-            writer,
-            outgoing=seal(self._controller_id),
-            incoming=seal(peer),
+        seals = Seals(
+            secret,
+            purpose=PURPOSE,
+            is_dialer=dialer.sender == self._controller_id,
+            dialer_nonce=dialer.nonce,
+            listener_nonce=listener.nonce,
         )
+        return _Link(peer, reader, writer, seals=seals)
 
     # -- traffic -----------------------------------------------------------------------------------
 
@@ -412,13 +403,13 @@ class Links:
 
     async def _read_frames(self, link: _Link) -> None:
         while True:
-            head = await link.reader.readexactly(FRAME_HEAD.size)
-            length, mac = parse_frame_head(head)
-            payload = await link.reader.readexactly(length)
+            head = await link.reader.readexactly(RECORD_HEAD_BYTES)
+            end = record_size(head, size_bytes_max=FRAME_BYTES_MAX)
+            payload = await link.reader.readexactly(end - RECORD_HEAD_BYTES)
             link.silent_rounds = 0
             if self._links.get(link.peer) is not link:
                 return  # replaced: late frames of the old connection do not count
-            link.incoming.check(mac, payload)
+            link.seals.incoming.check(head[-TAG_BYTES:], payload)
             message = parse_message(payload)
             if message is not None:
                 self._events.message_received(link.peer, message)

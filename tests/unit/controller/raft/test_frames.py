@@ -1,4 +1,4 @@
-"""Any bytes are a message of ours or a PeerError; a frame is bound to its connection and place."""
+"""Any bytes are a message of ours or a PeerError; how they are sealed, test_seal.py has."""
 
 import pickle
 
@@ -8,15 +8,11 @@ from hypothesis import strategies as st
 from tests.support.raft.single import commands, no_op
 
 from paceline.errors import PeerError
-from paceline.platform.runtime import SeededRandom
 from paceline_controller.raft.log.snapshot import OutgoingChunk
 from paceline_controller.raft.peers.frames import (
-    FRAME_HEAD,
-    FrameSeal,
     Message,
     encode_message,
     is_sendable,
-    parse_frame_head,
     parse_message,
 )
 
@@ -107,60 +103,3 @@ def test_entries_out_of_place_are_refused(entries: list[tuple[bytes, int, int]])
 @pytest.mark.parametrize("kind", ["apply_command", "apply_command_response", "status", "readonly"])
 def test_other_messages_of_the_library_have_no_encoding(kind: str) -> None:
     assert not is_sendable({"type": kind})
-
-
-@pytest.mark.parametrize("length", [0, 0x7FFFFFFF, 0xFFFFFFFF])
-def test_lengths_out_of_bounds_are_refused_before_reading_on(length: int) -> None:
-    with pytest.raises(PeerError, match=f"raft frame of {length} bytes"):
-        parse_frame_head(FRAME_HEAD.pack(length, bytes(16)))
-
-
-def a_seal(*, secret: bytes = b"secret", dialer: bytes = b"d", sender: str = "c1") -> FrameSeal:
-    return FrameSeal(secret, dialer_nonce=dialer, listener_nonce=b"l", sender=sender)
-
-
-def opened(seal: FrameSeal, frame: bytes) -> bytes:
-    length, mac = parse_frame_head(frame[: FRAME_HEAD.size])
-    payload = frame[FRAME_HEAD.size :]
-    assert len(payload) == length
-    seal.check(mac, payload)
-    return payload
-
-
-def test_frames_open_in_their_order() -> None:
-    sender, receiver = a_seal(), a_seal()
-
-    assert [opened(receiver, sender.seal(payload)) for payload in (b"1", b"2")] == [b"1", b"2"]
-
-
-@pytest.mark.parametrize(
-    "receiver",
-    [a_seal(secret=b"other"), a_seal(dialer=b"x"), a_seal(sender="c2")],
-    ids=["secret", "connection", "direction"],
-)
-def test_frames_of_another_origin_are_refused(receiver: FrameSeal) -> None:
-    with pytest.raises(PeerError):
-        opened(receiver, a_seal().seal(b"payload"))
-
-
-def test_a_repeated_and_a_swapped_frame_are_refused() -> None:
-    sender = a_seal()
-    first, second = sender.seal(b"1"), sender.seal(b"2")
-    repeated, swapped = a_seal(), a_seal()
-
-    opened(repeated, first)
-    with pytest.raises(PeerError):
-        opened(repeated, first)
-    with pytest.raises(PeerError):
-        opened(swapped, second)
-
-
-def test_any_flipped_bit_is_noticed() -> None:
-    frame = a_seal().seal(b"payload")
-    random = SeededRandom("flip")
-
-    for at in range(4, len(frame)):
-        broken = bytearray(frame)
-        broken[at] ^= 1 << int(random.uniform(0, 8))
-        with pytest.raises(PeerError):
-            opened(a_seal(), bytes(broken))
