@@ -33,12 +33,11 @@ _STEPS_MAX = 10
 
 
 class TlsFiles(NamedTuple):
-    """PEM files of one end, and what their settings are called: PREFIX_cert, _key, _ca."""
+    """PEM files of a node: the settings tls_cert, tls_key and tls_ca."""
 
     certificate: str
     key: str
     authority: str
-    prefix: str
 
 
 def make_contexts(files: TlsFiles) -> tuple[ssl.SSLContext, ssl.SSLContext]:
@@ -46,9 +45,9 @@ def make_contexts(files: TlsFiles) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
     Neither looks at host names; both ask for a certificate of the authority.
     """
-    _check_readable(f"{files.prefix}_cert", files.certificate)
-    _check_private(f"{files.prefix}_key", files.key)
-    _check_readable(f"{files.prefix}_ca", files.authority)
+    _check_readable("tls_cert", files.certificate)
+    _check_private("tls_key", files.key)
+    _check_readable("tls_ca", files.authority)
     client, server = (
         _context(protocol, files) for protocol in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER)
     )
@@ -64,7 +63,7 @@ def shake_own_hand(
     dialer = client.wrap_bio(to_client, to_server)
     listener = server.wrap_bio(to_server, to_client, server_side=True)
     waiting = [dialer, listener]
-    what = f"{files.prefix}_cert {files.certificate}"
+    what = f"tls_cert {files.certificate}"
     try:
         for _ in range(_STEPS_MAX):
             waiting = [side for side in waiting if not _is_done(side)]
@@ -74,7 +73,7 @@ def shake_own_hand(
                 f"{what} (or its authority in {files.authority}) has expired"
             ) from error
         raise ConfigError(
-            f"{what} would be refused by every peer with {files.prefix}_ca {files.authority}:"
+            f"{what} would be refused by every peer with tls_ca {files.authority}:"
             f" {error.verify_message}"
         ) from error
     except ssl.SSLError as error:
@@ -97,7 +96,7 @@ def check_own(certificate: Mapping[str, Any], uri: str, files: TlsFiles) -> None
     uris = [name for kind, name in certificate.get("subjectAltName", ()) if kind == "URI"]
     if uri and uri not in uris:
         raise ConfigError(
-            f"{files.prefix}_cert {files.certificate} names {', '.join(uris) or 'no node'}, not"
+            f"tls_cert {files.certificate} names {', '.join(uris) or 'no node'}, not"
             f" this one: it needs the subjectAltName URI:{uri}"
         )
 
@@ -199,27 +198,25 @@ def _context(protocol: int, files: TlsFiles) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
-    prefix, certificate, key = files.prefix, files.certificate, files.key
+    certificate, key = files.certificate, files.key
 
     def refuse_password() -> str:
-        raise ConfigError(f"{prefix}_key {key} is encrypted: a node has nobody to ask")
+        raise ConfigError(f"tls_key {key} is encrypted: a node has nobody to ask")
 
     try:
         context.load_cert_chain(certificate, key, password=refuse_password)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise ConfigError(
-                f"{prefix}_key {key} does not fit the certificate in {prefix}_cert {certificate}"
+                f"tls_key {key} does not fit the certificate in tls_cert {certificate}"
             ) from error
         raise ConfigError(
-            f"{prefix}_cert {certificate} or {prefix}_key {key} is no PEM file of its kind: {error}"
+            f"tls_cert {certificate} or tls_key {key} is no PEM file of its kind: {error}"
         ) from error
     try:
         context.load_verify_locations(cafile=files.authority)
     except ssl.SSLError as error:
-        raise ConfigError(
-            f"{prefix}_ca {files.authority} holds no PEM certificates: {error}"
-        ) from error
+        raise ConfigError(f"tls_ca {files.authority} holds no PEM certificates: {error}") from error
     return context
 
 

@@ -8,7 +8,6 @@ one stays. New connections have the new one, open ones stay.
 import hashlib
 import logging
 import ssl
-from abc import ABC, abstractmethod
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -51,22 +50,39 @@ def open_node_tls(settings: NodeSettings, *, own_uri: str = "") -> "NodeTls | No
     mode = TlsMode(settings.tls_mode)
     if mode is TlsMode.DISABLED:
         return None
-    files = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca, "tls")
+    files = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca)
     return NodeTls(files, mode, minimum=settings.tls_min_version, own_uri=own_uri)
 
 
-class ReloadedTls(ABC):
-    """A certificate and authorities from files, as they are now."""
+class NodeTls:
+    """TLS of a node's listeners, and of its dials, from files as they are now."""
 
-    def __init__(self, files: TlsFiles) -> None:
-        """Raises ConfigError with a sentence for the operator."""
+    def __init__(
+        self, files: TlsFiles, mode: TlsMode, *, minimum: str = "1.3", own_uri: str = ""
+    ) -> None:
+        """`minimum`: the least version for clients, "1.2" or "1.3"; nodes dial by 1.3 alone. Raises
+        ConfigError with a sentence for the operator."""
+        assert mode is not TlsMode.DISABLED
+        self._minimum = ssl.TLSVersion.TLSv1_3 if minimum == "1.3" else ssl.TLSVersion.TLSv1_2
+        self._own_uri = own_uri
+        self.mode = mode
+        self.plain_count = 0
+        """Connections that came without TLS."""
+        self.tls_count = 0
+        self.failed_count = 0
+        """Handshakes that did not come about."""
         self._files = files
         self._digest = self._content_digest()
         self._load()
 
-    @abstractmethod
-    def _load(self) -> None:
-        """Put what the files hold in place of what was there; ConfigError leaves that."""
+    @property
+    def takes_plain(self) -> bool:
+        return self.mode is not TlsMode.ENFORCING
+
+    @property
+    def dials(self) -> bool:
+        """Whether this node speaks TLS to other nodes by itself."""
+        return self.mode is not TlsMode.PERMISSIVE
 
     def reload(self) -> bool:
         """Look at the files; whether there were new ones that are good. What is wrong is logged."""
@@ -92,42 +108,14 @@ class ReloadedTls(ABC):
         """Of all files; empty if one cannot be read: loading it tells which."""
         digest = hashlib.sha256()
         try:
-            for path in self._files[:3]:
+            for path in self._files:
                 digest.update(Path(path).read_bytes() + b"\0")
         except OSError:
             return b""
         return digest.digest()
 
-
-class NodeTls(ReloadedTls):
-    """TLS of a node's listeners, and of its dials."""
-
-    def __init__(
-        self, files: TlsFiles, mode: TlsMode, *, minimum: str = "1.3", own_uri: str = ""
-    ) -> None:
-        """`minimum`: the least version for clients, "1.2" or "1.3"; nodes dial by 1.3 alone. Raises
-        ConfigError with a sentence for the operator."""
-        assert mode is not TlsMode.DISABLED
-        self._minimum = ssl.TLSVersion.TLSv1_3 if minimum == "1.3" else ssl.TLSVersion.TLSv1_2
-        self._own_uri = own_uri
-        self.mode = mode
-        self.plain_count = 0
-        """Connections that came without TLS."""
-        self.tls_count = 0
-        self.failed_count = 0
-        """Handshakes that did not come about."""
-        super().__init__(files)
-
-    @property
-    def takes_plain(self) -> bool:
-        return self.mode is not TlsMode.ENFORCING
-
-    @property
-    def dials(self) -> bool:
-        """Whether this node speaks TLS to other nodes by itself."""
-        return self.mode is not TlsMode.PERMISSIVE
-
     def _load(self) -> None:
+        """Put what the files hold in place of what was there; ConfigError leaves that."""
         client, server = make_contexts(self._files)
         for context in (client, server):
             # By 1.2 a session could be resumed, which shows no certificate.

@@ -108,7 +108,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[NodeTls, Path]:
     authority.init(common_name="test", now_unix_ms=now_ms)
     authority.issue("node", ("127.0.0.1",), now_unix_ms=now_ms)
     certificate, key = authority.paths("node")
-    files = TlsFiles(str(certificate), str(key), str(authority.certificate), "tls")
+    files = TlsFiles(str(certificate), str(key), str(authority.certificate))
     return NodeTls(files, TlsMode.PREFERRED), authority.certificate
 
 

@@ -39,7 +39,7 @@ def issued(authority: Authority, name: str, *, file: str = "", days_ago: int = 0
     names = ("127.0.0.1", f"URI:paceline:controller/{name}")
     authority.issue(file, names, now_unix_ms=began_ms, days=2)
     certificate, key = authority.paths(file)
-    return TlsFiles(str(certificate), str(key), str(authority.certificate), "tls")
+    return TlsFiles(str(certificate), str(key), str(authority.certificate))
 
 
 class TlsCluster:

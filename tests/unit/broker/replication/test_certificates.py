@@ -18,7 +18,7 @@ from paceline.security.node_tls import Dial, NodeTls, TlsMode
 def node_tls(authority: Authority, name: str, *uris: str) -> NodeTls:
     authority.issue(name, ("127.0.0.1", *uris), now_unix_ms=SystemClock().unix_ms())
     certificate, key = authority.paths(name)
-    files = TlsFiles(str(certificate), str(key), str(authority.certificate), "tls")
+    files = TlsFiles(str(certificate), str(key), str(authority.certificate))
     return NodeTls(files, TlsMode.ENFORCING)
 
 

@@ -337,7 +337,7 @@ async def test_a_client_is_known_by_its_certificate(tmp_path: Path) -> None:
     ):
         authority.issue(name, names, now_unix_ms=now_ms)
     certificate, key = authority.paths("node")
-    files = TlsFiles(str(certificate), str(key), str(authority.certificate), "tls")
+    files = TlsFiles(str(certificate), str(key), str(authority.certificate))
     async with a_secured_door(ana=(entry("Topic:orders", SUB),)) as door:
         http = BrokerHttp(
             door.service,

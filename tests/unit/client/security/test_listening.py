@@ -54,7 +54,7 @@ class Bed:
     @property
     def files(self) -> TlsFiles:
         certificate, key = self.authority.paths("node")
-        return TlsFiles(str(certificate), str(key), str(self.authority.certificate), "tls")
+        return TlsFiles(str(certificate), str(key), str(self.authority.certificate))
 
     def trusting(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=self.authority.certificate)
