@@ -29,7 +29,7 @@ from paceline.platform.ports import Buffer
 from paceline.platform.runtime import spawn
 from paceline.platform.telemetry import strangers
 from paceline.security.access import Asker
-from paceline.security.quotas import WAIT_MS_MAX
+from paceline.security.quotas import WAIT_MS_MAX, exceeded
 from paceline.server.byte_budget import JSON_FACTOR, no_room, source_of
 from paceline.server.connections import Connection, ConnectionState
 from paceline.wire.http import parse_json_object
@@ -50,6 +50,7 @@ from paceline.wire.stream import (
 from paceline_broker.server import stream_stillness
 from paceline_broker.server.stream_frames import SCRATCH_BYTES, TURN_REQUESTS_MAX, StreamFrames
 from paceline_broker.server.stream_memory import AHEAD_BYTES, FrameBuffer, RequestBytes
+from paceline_broker.server.stream_quotas import QuotaLines, StreamQuota
 from paceline_broker.server.stream_rights import StreamRights, topic_of_batch
 from paceline_broker.server.stream_stillness import Stillness
 from paceline_broker.service.fetch.read import Fetched
@@ -85,6 +86,7 @@ class StreamServer:
         self.service = service
         self.watch = service.hooks.watch(service.clock)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.lines = QuotaLines(service.clock)
         self._connections: dict[StreamConnection, None] = {}  # in the order they came
         self._is_closing = False
         self._sweep: asyncio.TimerHandle | None = None
@@ -194,9 +196,8 @@ class StreamConnection(StreamFrames):
         self._rights = StreamRights(asker) if service.access.is_on else None
         self._client_id = ""
         """What the client last called itself here; empty: it has not."""
-        self._quota = asker.quota
-        self._rest: asyncio.TimerHandle | None = None
-        """Until then nothing is read: the user has taken more than its quota."""
+        self._quota = StreamQuota(server.lines, asker.quota, self._regulate)
+        """While it waits nothing is read: the user has taken more than it may."""
 
     # -- the transport's side ----------------------------------------------------------------------
 
@@ -229,8 +230,7 @@ class StreamConnection(StreamFrames):
         self._later = b""
         self._out.clear()
         self._fetcher.cancel(self)
-        if self._rest is not None:
-            self._rest.cancel()
+        self._quota.end()
         if self._checking is not None:
             self._checking.cancel()
         for task in self._tasks:
@@ -266,7 +266,7 @@ class StreamConnection(StreamFrames):
 
         So a fetch that waits ends too. The client comes back and is told what it lacks.
         """
-        self._quota = self._asker.quota_of(self._client_id)
+        self._quota.change(self._asker.quota_of(self._client_id))
         if not self._asker.access.is_on:
             self._rights = None
         elif self._rights is None or not self._rights.still_holds():
@@ -274,8 +274,9 @@ class StreamConnection(StreamFrames):
 
     def is_client(self, client_id: str) -> None:
         """The client has said who it is: its quota counts."""
-        self._client_id = client_id
-        self._quota = self._asker.quota_of(client_id)
+        if client_id != self._client_id:
+            self._client_id = client_id
+            self._quota.change(self._asker.quota_of(client_id))
 
     def check_stall(self) -> None:
         """Called every `STALL_SWEEP_S`: abort if a frame or the writing stood still too long."""
@@ -300,7 +301,8 @@ class StreamConnection(StreamFrames):
             self._place.is_now(standing)
 
     def _is_idle(self) -> bool:
-        return not self._pending and not self._out and self._frame.view is None
+        is_waiting = self._frame.view is not None or self._quota.is_waiting
+        return not self._pending and not self._out and not is_waiting
 
     # -- requests in -------------------------------------------------------------------------------
 
@@ -309,6 +311,9 @@ class StreamConnection(StreamFrames):
             raise BadRequestError(f"request id {request_id} is in use")
         self._pending[request_id] = operation
         self.failed(request_id, no_room(what))
+
+    def _may_take(self, size: int) -> bool:
+        return self._quota.may_take(size)
 
     def _take(self, request_id: int, operation: int, body: Buffer) -> None:
         """One request; `body` belongs to it."""
@@ -328,8 +333,6 @@ class StreamConnection(StreamFrames):
         self._turns.spend(len(body) // JOIN_BYTES)
         pending[request_id] = cost << _OPERATION_BITS | operation
         self._unanswered_bytes = unanswered
-        if self._quota is not None:
-            self._spend(bytes_in=len(body), requests=1)
         if operation == Operation.PRODUCE:
             if self._rights is not None and not self._may_send(request_id, body):
                 return
@@ -350,29 +353,11 @@ class StreamConnection(StreamFrames):
         if self._unanswered_bytes > AHEAD_BYTES:
             self._regulate()
 
-    def _spend(self, *, bytes_in: int = 0, bytes_out: int = 0, requests: int = 0) -> None:
-        """Count it for the user, and rest if that was too much."""
-        assert self._quota is not None
-        self._rest_for(self._quota.spend(bytes_in=bytes_in, bytes_out=bytes_out, requests=requests))
-
     def _spend_in_namespace(self, topic_id: int, *, bytes_in: int = 0, bytes_out: int = 0) -> None:
-        """Count it for the topic's namespace, and rest if that was too much."""
         name = self._server.service.routes.topic_name(topic_id)
-        quota = self._asker.namespace_quota(name)
-        if quota is not None:
-            self._rest_for(quota.spend(bytes_in=bytes_in, bytes_out=bytes_out))
-
-    def _rest_for(self, wait_ms: int) -> None:
-        """Read nothing for so long, or for `WAIT_MS_MAX`."""
-        if wait_ms and self._rest is None:
-            self._turn_requests = TURN_REQUESTS_MAX  # what was read and not taken waits as well
-            rest_s = min(wait_ms, WAIT_MS_MAX) / 1000
-            self._rest = self._loop.call_later(rest_s, self._rested)
-            self._regulate()
-
-    def _rested(self) -> None:
-        self._rest = None
-        self._regulate()
+        shared = self._asker.namespace_quota(name)
+        if shared is not None:
+            self._quota.spend_shared(shared, bytes_in=bytes_in, bytes_out=bytes_out)
 
     def _may_send(self, request_id: int, body: Buffer) -> bool:
         assert self._rights is not None
@@ -384,6 +369,9 @@ class StreamConnection(StreamFrames):
         return True
 
     def _may_read(self, request_id: int, queues: list[FetchQueue], operation: Operation) -> bool:
+        if not self._quota.may_fetch:
+            self.failed(request_id, exceeded(WAIT_MS_MAX))
+            return False
         if self._rights is None:
             return True
         try:
@@ -418,7 +406,7 @@ class StreamConnection(StreamFrames):
             return
         self._fetcher.fetch(
             queues,
-            wait_ms=wait_ms,
+            wait_ms=self._quota.rest_of(wait_ms),
             max_bytes=self._answer_room(max_bytes),
             min_bytes=min_bytes,
             sink=self,
@@ -426,7 +414,9 @@ class StreamConnection(StreamFrames):
         )
 
     def _answer_room(self, max_bytes: int) -> int:
-        """What an answer may have: as asked, or little where the share has no room for it."""
+        """What an answer may have: as asked, or little where the share has no room for it, or the
+        quota."""
+        max_bytes = self._quota.answer_bytes(max_bytes)
         if self._holder.has_room(min(max_bytes, FRAME_BYTES_MAX)):
             return max_bytes
         return min(max_bytes, SMALL_FETCH_BYTES)
@@ -447,7 +437,7 @@ class StreamConnection(StreamFrames):
         self._fetcher.sessions.follow(
             queues,
             sequence=sequence,
-            wait_ms=wait_ms,
+            wait_ms=self._quota.rest_of(wait_ms),
             max_bytes=self._answer_room(max_bytes),
             sink=self,
             request_id=request_id,
@@ -480,8 +470,7 @@ class StreamConnection(StreamFrames):
             return
         told = orjson.dumps(answer)
         self._answer(request_id, Operation.CALL, told)
-        if self._quota is not None:
-            self._spend(bytes_out=len(told))
+        self._quota.spend(bytes_out=len(told))
 
     # -- answers out (Sink, FetchSink) -------------------------------------------------------------
 
@@ -510,8 +499,7 @@ class StreamConnection(StreamFrames):
         operation = Operation.FETCH if answer.seen is None else Operation.FOLLOW
         self._out.append(FRAME_HEADER.pack(size, request_id, operation, STATUS_OK, 0) + head)
         self._out.extend(answer.buffers)
-        if self._quota is not None:
-            self._spend(bytes_out=size)
+        self._quota.spend(bytes_out=size)
         if self._quotas.limits_namespaces:
             for part in answer.parts:
                 self._spend_in_namespace(part.topic_id, bytes_out=part.size)
@@ -604,7 +592,7 @@ class StreamConnection(StreamFrames):
         is_short = unanswered > AHEAD_BYTES and (
             self._held.is_short(unanswered, self._frame) or not self._sender.has_window(share)
         )
-        is_resting = self._rest is not None
+        is_resting = self._quota.is_waiting
         is_busy = self._checking is not None or len(self._later) > 0 or is_resting
         self._lacks_room = is_full or is_short
         should_pause = self._lacks_room or self._is_writing_paused or is_busy
@@ -620,8 +608,9 @@ class StreamConnection(StreamFrames):
 
     def _go_on(self) -> None:
         self._is_in_line = False
-        if self._checking is not None or self._rest is not None:
+        if self._checking is not None or self._quota.is_waiting:
             return
         if self._transport is not None and not self._transport.is_closing():
             self._read_later()
+            self._quota.end_turn()
             self._regulate()

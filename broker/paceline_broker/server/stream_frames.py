@@ -55,6 +55,11 @@ class StreamFrames(asyncio.BufferedProtocol):
     def _take(self, request_id: int, operation: int, body: Buffer) -> None: ...
 
     @abstractmethod
+    def _may_take(self, size: int) -> bool:
+        """Whether a request with a body of `size` bytes may be read now; else the rest of what was
+        read is kept for `_read_later`."""
+
+    @abstractmethod
     def _refuse_request(self, request_id: int, operation: int, what: str) -> None: ...
 
     @abstractmethod
@@ -87,14 +92,18 @@ class StreamFrames(asyncio.BufferedProtocol):
             at = self._fill_frame(size)
         elif self._head:
             at = self._complete_head(size)
+            if at < 0:
+                return
         while size - at >= FRAME_HEADER_BYTES:
             if self._turn_requests >= TURN_REQUESTS_MAX or not self._turns.take():
-                self._later = bytes(scratch[at:size])
-                self._regulate()
+                self._wait_with(at, size)
                 return
             frame_bytes, request_id, operation, status, reserved = _unpack_header(scratch, at)
             if not self._is_header(frame_bytes, operation, status, reserved):
                 _refuse(frame_bytes, operation)
+            if not self._may_take(frame_bytes - FRAME_HEADER_BYTES):
+                self._wait_with(at, size)
+                return
             end = at + frame_bytes
             if end > size:
                 self._begin_frame(scratch[at:size])
@@ -102,6 +111,11 @@ class StreamFrames(asyncio.BufferedProtocol):
             self._take(request_id, operation, bytes(scratch[at + FRAME_HEADER_BYTES : end]))
             at = end
         self._head = bytes(scratch[at:size])
+
+    def _wait_with(self, start: int, end: int) -> None:
+        """What was read and is not taken waits for `_read_later`, and reading with it."""
+        self._later = bytes(self._scratch[start:end])
+        self._regulate()
 
     def _read_later(self) -> None:
         """The next turn: what was left of the last read."""
@@ -112,17 +126,21 @@ class StreamFrames(asyncio.BufferedProtocol):
         self.buffer_updated(len(later))
 
     def _complete_head(self, size: int) -> int:
-        """Bytes were left that are no whole header: put the start of this read behind them."""
+        """Bytes were left that are no whole header: put the start of this read behind them. -1: the
+        request has to wait."""
         left = self._head
         take: int = min(FRAME_HEADER_BYTES - len(left), size)
         head = left + bytes(self._scratch[:take])
         if len(head) < FRAME_HEADER_BYTES:
             self._head = head
             return take
-        self._head = b""
         frame_bytes, _, operation, status, reserved = _unpack_header(head)
         if not self._is_header(frame_bytes, operation, status, reserved):
             _refuse(frame_bytes, operation)
+        if not self._may_take(frame_bytes - FRAME_HEADER_BYTES):
+            self._wait_with(0, size)  # with the same start of a header before it
+            return -1
+        self._head = b""
         end: int = min(take + frame_bytes - FRAME_HEADER_BYTES, size)
         self._begin_frame(head, self._scratch[take:end])
         self._advance_frame(0)

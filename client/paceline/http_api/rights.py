@@ -105,9 +105,10 @@ class _Rights:
         _hold_connection(asker, request)
         ASKING.set(asker.bounded_user)
         version, quotas = access.version, _quotas(asker, request)
+        announced = request.content_length or 0  # of several at once each pays before it is read
         for quota in quotas:
             quota.check()
-            quota.spend(requests=1)
+            quota.pay(bytes_in=announced, requests=1)
         response: web.StreamResponse | None = None
         with self._telling(asker, request, route):
             try:
@@ -117,8 +118,8 @@ class _Rights:
                 raise
             finally:
                 for quota in quotas:
-                    quota.spend(
-                        bytes_in=request.content.total_bytes,
+                    quota.pay(
+                        bytes_in=max(0, request.content.total_bytes - announced),
                         bytes_out=(response and response.content_length) or 0,
                     )
         if version != access.version and route[0] in _READS:

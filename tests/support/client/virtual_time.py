@@ -1,10 +1,12 @@
 """Tests that wait for time-outs, on the simulated world's loop: time passes when nothing else can
 happen, so that how fast or how busy the machine is changes nothing, and each run is the same."""
 
+import asyncio
 import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec
 
+from paceline.platform.runtime import ManualClock
 from paceline_chaos.sim import Simulation
 
 _P = ParamSpec("_P")
@@ -27,3 +29,10 @@ def in_virtual_time(
             assert not world.errors
 
     return run
+
+
+class LoopClock(ManualClock):
+    """A clock that goes on with the time of the running loop, and can be advanced beside that."""
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + int(asyncio.get_running_loop().time() * 1000)

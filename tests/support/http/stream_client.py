@@ -37,9 +37,9 @@ class RawStream:
     def ask(self, request_id: int, operation: int, body: bytes) -> None:
         self.writer.write(encode_frame(request_id, operation, body))
 
-    async def answer(self) -> tuple[int, int, int, bytes]:
+    async def answer(self, timeout_s: float = 10) -> tuple[int, int, int, bytes]:
         """(request id, operation, status, body)."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(timeout_s):
             head = await self.reader.readexactly(FRAME_HEADER_BYTES)
             size, request_id, operation, status, _ = FRAME_HEADER.unpack(head)
             body = await self.reader.readexactly(size - FRAME_HEADER_BYTES)

@@ -344,9 +344,10 @@ class Bench:
         is_automatic: bool = True,
         hooks: Hooks | None = None,
         group: GroupName = GROUP,
+        clock: ManualClock | None = None,
         **settings: Any,
     ) -> None:
-        self.clock = ManualClock()
+        self.clock = clock or ManualClock()
         self.log = ListLog(is_automatic=is_automatic)
         self.role = FakeRole(self.log, self.clock)
         self.role.identity = replace(self.role.identity, group=group)

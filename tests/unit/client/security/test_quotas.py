@@ -7,7 +7,7 @@ from tests.support.rights import a_security
 
 from paceline.errors import QuotaExceededError
 from paceline.security import quotas as module
-from paceline.security.quotas import DEBT_S_MAX, Bucket, Quotas
+from paceline.security.quotas import DEBT_S_MAX, SMALL_SHARE, Bucket, Quotas
 from paceline.wire.users import Quota
 
 
@@ -42,9 +42,31 @@ def test_who_waits_as_told_gets_what_the_limit_allows(
 def test_many_streams_of_a_user_that_takes_too_much_do_not_lock_it_out_for_days() -> None:
     bucket = Bucket(100, now_ms=0)
     for second in range(1000):
-        bucket.spend(100_000, now_ms=second * 1000)
+        for _ in range(1000):  # streams, each of which is served in any case
+            bucket.spend(100, now_ms=second * 1000)
 
-    assert bucket.spend(0, now_ms=999_000) <= DEBT_S_MAX * 1000 + 1
+    assert bucket.spend(0, now_ms=999_000) <= (DEBT_S_MAX + 1) * 1000 + 1
+
+
+def test_a_request_that_is_larger_than_any_debt_is_paid_for_in_full() -> None:
+    bucket = Bucket(100, now_ms=0)
+    bucket.spend(16_000_000, now_ms=0)
+
+    assert bucket.spend(0, now_ms=0) == (16_000_000 - 100) * 10 + 1
+
+
+@given(st.integers(1, 10**6), st.lists(st.integers(1, 10**6), min_size=2, max_size=30))
+def test_what_is_served_below_zero_takes_half_of_the_rate_at_most(
+    per_s: int, sizes: list[int]
+) -> None:
+    bucket, now_ms, spent = Bucket(per_s, now_ms=0), 0, 0
+    bucket.spend(1000 * per_s, now_ms=0)
+    for size in sizes:
+        amount = min(size, 10 * per_s)
+        bucket.spend(amount, now_ms=now_ms)
+        spent += amount
+        now_ms += bucket.small_wait_ms(now_ms=now_ms)
+        assert spent <= per_s * (now_ms + 1) / 1000 / SMALL_SHARE + len(sizes)
 
 
 def test_a_clock_that_goes_back_gives_nothing() -> None:
@@ -177,3 +199,66 @@ def test_who_has_taken_nothing_is_not_held_to_one_request_a_second() -> None:
     quota.spend(requests=1)
 
     assert quota.wait_for_request() > 0
+
+
+def test_ids_that_one_user_makes_up_leave_room_for_clients_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "USER_BUCKETS_MAX", 10)
+    each = Quota(requests_per_s=10)
+    quotas = limited(**{"User:ana/Client:*": each, "User:bob/Client:*": each})
+    for number in range(100):
+        spend(quotas, "ana", f"c{number}", requests=11)
+    spend(quotas, "bob", "one", requests=100)
+
+    assert len(quotas._buckets) <= 12
+    assert spend(quotas, "ana", "another") > 0, "they share one, and it is used up"
+    assert spend(quotas, "bob", "two", requests=1) == 0, "each of his has its own"
+
+
+def test_clients_of_a_user_get_their_own_while_all_others_are_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "BUCKETS_MAX", 10)
+    each = Quota(requests_per_s=10)
+    quotas = limited(**{"User:ana/Client:*": each, "User:bob/Client:*": each})
+    for number in range(100):
+        spend(quotas, "ana", f"c{number}", requests=100)
+
+    assert spend(quotas, "bob", "one", requests=1) == 0, "not what ana's share"
+
+
+def test_buckets_that_are_full_again_are_dropped_a_few_at_a_time() -> None:
+    now_ms = 0
+    quotas = Quotas(lambda: now_ms)
+    quotas.apply(a_security().changed(quotas={"User:ana/Client:*": Quota(requests_per_s=1)}))
+    for number in range(500):
+        spend(quotas, "ana", f"c{number}", requests=1)
+    held = quotas.of("ana", "c0")
+    assert held is not None
+    now_ms = 10_000
+    for number in range(100):
+        spend(quotas, "ana", f"d{number}", requests=1)
+
+    assert len(quotas._buckets) == 100
+    assert quotas._clients["ana"] == 100
+    held.spend(requests=5)
+    assert spend(quotas, "ana", "c0") > 0, "who still has it counts with all others of the name"
+    looked = len(list(quotas._buckets))
+    spend(quotas, "ana", "e", requests=1)
+    assert looked - len(quotas._buckets) <= module.SWEEP_BUCKETS
+
+
+def test_a_large_request_over_http_is_paid_for_before_the_next_is_served_in_any_case() -> None:
+    """Whatever streams do: a request of 10 s' worth each second would be ten times the quota."""
+    now_ms, taken = 0, 0
+    quotas = Quotas(lambda: now_ms)
+    quotas.apply(a_security().changed(quotas={"User:ana": Quota(bytes_in_per_s=1000)}))
+    quota = quotas.of("ana")
+    assert quota is not None
+    for now_ms in range(0, 600_000, 100):  # noqa: B007 - the clock reads it
+        if quota.wait_for_request() == 0:
+            quota.pay(bytes_in=10_000, requests=1)
+            taken += 10_000
+
+    assert taken <= 600 * 1000 + 1000 + 10_000
