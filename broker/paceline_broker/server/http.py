@@ -7,6 +7,7 @@ an error body. docs/protocol/http.md is the contract.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -26,6 +27,7 @@ from paceline.http_api.rights import (
     add_safe_headers,
     register_access,
     rights_middleware,
+    share,
 )
 from paceline.platform.telemetry import Metrics, register_budget, register_places
 from paceline.security.listening import Listening, listen
@@ -192,8 +194,9 @@ class BrokerHttp:
     async def _carry_out(
         self, request: web.Request, type_: type[Request[Any]], document: Mapping[str, Any]
     ) -> dict[str, Any]:
-        asker = request[ASKER]
-        return await self._service.calls.named(type_.call_name(), document, asker=asker)
+        asker, name = request[ASKER], type_.call_name()
+        counts = partial(share, request)
+        return await self._service.calls.named(name, document, asker=asker, share=counts)
 
     # -- errors ------------------------------------------------------------------------------------
 
@@ -252,7 +255,8 @@ class BrokerHttp:
     async def _call(self, request: web.Request) -> web.Response:
         check_parameters(request)
         document = await read_json(request)
-        return json_answer(await self._service.calls.call(document, asker=request[ASKER]))
+        asker, counts = request[ASKER], partial(share, request)
+        return json_answer(await self._service.calls.call(document, asker=asker, share=counts))
 
     # -- pins (R26) --------------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ from aiohttp import web
 
 from paceline.errors import BadRequestError
 from paceline.http_api.calls import check_parameters
-from paceline.http_api.rights import ASKER
+from paceline.http_api.rights import ASKER, share
+from paceline.security.request_quotas import namespace_quotas
 from paceline.types import QueueOffset
 from paceline.wire.calls.pop import Receive
 from paceline.wire.calls.request import read_request
@@ -37,6 +38,8 @@ class ReceiptRoutes:
         asked = read_request(Receive, {**document, "group": request.match_info["group"]})
         asker = request[ASKER]
         asker.check_request(asked)
+        for quota in namespace_quotas(asker, asked):
+            share(request, quota)
         version = asker.access.version
         given = await service.receipt_calls.receive(asked, None)
         asker.check_again(asked, version=version)

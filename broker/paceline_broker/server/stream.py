@@ -29,7 +29,7 @@ from paceline.platform.ports import Buffer
 from paceline.platform.runtime import spawn
 from paceline.platform.telemetry import strangers
 from paceline.security.access import Asker
-from paceline.security.quotas import WAIT_MS_MAX, exceeded
+from paceline.security.quotas import WAIT_MS_MAX, UserQuota, exceeded
 from paceline.server.byte_budget import JSON_FACTOR, no_room, source_of
 from paceline.server.connections import Connection, ConnectionState
 from paceline.wire.http import parse_json_object
@@ -456,21 +456,24 @@ class StreamConnection(StreamFrames):
         except BadRequestError as bad:
             self.failed(request_id, bad)
             return
-        task = spawn(self._answer_call(request_id, document), name="stream-call")
+        task = spawn(self._answer_call(request_id, document, len(body)), name="stream-call")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer_call(self, request_id: int, document: dict[str, Any]) -> None:
+    async def _answer_call(self, request_id: int, document: dict[str, Any], size: int) -> None:
+        shared: list[UserQuota] = []
         try:
             rights = self._rights
             asker = self._asker if rights is None else rights.asker_of(request_id)
-            answer = await self._calls.call(document, asker=asker, caller=self)
+            answer = await self._calls.call(document, asker=asker, caller=self, share=shared.append)
         except PacelineError as error:
             self.failed(request_id, error)
             return
         told = orjson.dumps(answer)
         self._answer(request_id, Operation.CALL, told)
         self._quota.spend(bytes_out=len(told))
+        for each in shared:
+            self._quota.spend_shared(each, bytes_in=size, bytes_out=len(told))
 
     # -- answers out (Sink, FetchSink) -------------------------------------------------------------
 

@@ -11,6 +11,8 @@ from typing import Any, Protocol, TypeAlias
 from paceline.errors import BY_CODE, BadRequestError, OutOfMemoryError, PacelineError
 from paceline.security.access import ASKING, Asker
 from paceline.security.audit_telling import carrying_out
+from paceline.security.quotas import UserQuota
+from paceline.security.request_quotas import namespace_quotas
 from paceline.wire.calls.request import CALLED, Request, read_request, to_json
 from paceline_broker.ports import Role
 
@@ -20,6 +22,7 @@ MAYBE_STALE = {"acting": True, "maybe_stale": True}
 """What every answer of an acting master says (R36)."""
 
 Handler: TypeAlias = Callable[[Any], Awaitable[Any]]
+Share: TypeAlias = Callable[[UserQuota], None]
 Handlers: TypeAlias = Mapping[type[Request[Any]], Handler]
 """Type of a request -> what carries it out and gives its answer. Raises PacelineError."""
 
@@ -69,20 +72,33 @@ class Calls:
         self._handlers[name] = (type_, handler)
 
     async def call(
-        self, document: Mapping[str, Any], *, asker: Asker, caller: Hashable = None
+        self,
+        document: Mapping[str, Any],
+        *,
+        asker: Asker,
+        caller: Hashable = None,
+        share: Share | None = None,
     ) -> dict[str, Any]:
         """Carry out `{"call": name, ...}` for whoever asks. Raises PacelineError.
 
-        `caller` is the stream it came over, whose end is told to `Service.connection_lost`.
+        `caller` is the stream it came over, whose end is told to `Service.connection_lost`. `share`
+        is told each quota of a namespace that the call counts for, once it is known that the asker
+        may make it; what it raises ends the call.
         """
         name = document.get(CALLED)
         if not isinstance(name, str) or name not in self._handlers:
             known = ", ".join(self._handlers)
             raise BadRequestError(f"unknown call; known are {known}", field=CALLED)
-        return await self.named(name, document, asker=asker, caller=caller)
+        return await self.named(name, document, asker=asker, caller=caller, share=share)
 
     async def named(
-        self, name: str, document: Mapping[str, Any], *, asker: Asker, caller: Hashable = None
+        self,
+        name: str,
+        document: Mapping[str, Any],
+        *,
+        asker: Asker,
+        caller: Hashable = None,
+        share: Share | None = None,
     ) -> dict[str, Any]:
         """As `call`, of a call whose name the endpoint knows."""
         type_, handler = self._handlers[name]
@@ -90,6 +106,9 @@ class Calls:
         ASKING.set(asker.bounded_user)
         version = asker.access.version
         with carrying_out(asker, request):
+            if share is not None:
+                for quota in namespace_quotas(asker, request):
+                    share(quota)
             try:
                 if name in self._of_callers:
                     answer = await self._of_callers[name](request, caller)

@@ -37,6 +37,8 @@ ASKER = web.RequestKey("asker", Asker)
 REQUEST_ID = web.RequestKey("request_id", str)
 """What the request is called, while rights are on."""
 
+QUOTAS = web.RequestKey("quotas", list[UserQuota])
+"""What the request counts for; `share` adds to them."""
 NODE_CHALLENGE = web.RequestKey("node_challenge", str)
 """What the next proof of the node that asks is to cover."""
 
@@ -105,10 +107,9 @@ class _Rights:
         _hold_connection(asker, request)
         ASKING.set(asker.bounded_user)
         version, quotas = access.version, _quotas(asker, request)
-        announced = request.content_length or 0  # of several at once each pays before it is read
+        request[QUOTAS] = []
         for quota in quotas:
-            quota.check()
-            quota.pay(bytes_in=announced, requests=1)
+            share(request, quota)
         response: web.StreamResponse | None = None
         with self._telling(asker, request, route):
             try:
@@ -117,9 +118,9 @@ class _Rights:
                 asker.throttled(error)
                 raise
             finally:
-                for quota in quotas:
+                for quota in request[QUOTAS]:
                     quota.pay(
-                        bytes_in=max(0, request.content.total_bytes - announced),
+                        bytes_in=max(0, request.content.total_bytes - _announced(request)),
                         bytes_out=(response and response.content_length) or 0,
                     )
         if version != access.version and route[0] in _READS:
@@ -152,6 +153,20 @@ def _quotas(asker: Asker, request: web.Request) -> list[UserQuota]:
     """Those that a request counts for: of its user, and of the namespace of its topic."""
     found = (asker.quota, asker.namespace_quota(request.match_info.get("topic", "")))
     return [quota for quota in found if quota is not None]
+
+
+def share(request: web.Request, quota: UserQuota) -> None:
+    """Have a request count for a quota too. QuotaExceededError while that is used up."""
+    if quota in request[QUOTAS]:
+        return
+    quota.check()
+    quota.pay(bytes_in=_announced(request), requests=1)
+    request[QUOTAS].append(quota)
+
+
+def _announced(request: web.Request) -> int:
+    """Bytes of the body that are paid for before it is read, so that of many at once each pays."""
+    return request.content_length or 0
 
 
 def _hold_connection(asker: Asker, request: web.Request) -> None:

@@ -99,7 +99,7 @@ class Access:
         self._identities = Identities(clock, tokens or Tokens())
         self._is_current = is_current
         self.is_closed = is_closed
-        self._topic_name = topic_name
+        self.topic_name = topic_name
         self._security = Security()
         self._rules = Rules(self._security)
         self._verdicts: dict[tuple[str, str, Resource, tuple[Action, ...]], Verdict] = {}
@@ -343,7 +343,7 @@ class Access:
             return
         for name in dict.fromkeys(named(field(need.field))):
             topic_id = name if isinstance(name, int) else None
-            text = self._topic_name(name) if isinstance(name, int) else name
+            text = self.topic_name(name) if isinstance(name, int) else name
             if len(text) > ASKED_NAME_LENGTH_MAX:
                 raise BadNameError(f"a name has at most {ASKED_NAME_LENGTH_MAX} characters")
             if need.type is ResourceType.TOPIC:

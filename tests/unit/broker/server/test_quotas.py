@@ -185,3 +185,104 @@ async def test_all_who_use_a_namespace_share_its_quota(mode: Mode) -> None:
     assert waits == [False, True, False], "one request a second is served in any case"
     assert statuses == [200, 429, 200]
     assert told[user, "bytes_out"] >= 1
+
+
+ASKED = {"client_id": "c", "topics": ["shop%a"], "invisible_ms": 60_000}
+MEMBER = {"group": "shop%g", "client_id": "c", "topics": ["shop%a"]}
+BEAT = {**MEMBER, "owned": [], "generation": 0}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "document"),
+    [
+        ("GET", "/v1/topics/shop%25a/queues/0/messages?offset=0", None),
+        ("POST", "/v1/groups/g/receive", ASKED),
+        ("POST", "/v1/groups/shop%25g/receive", {**ASKED, "topics": ["other%a"]}),
+        ("GET", "/v1/topics/shop%25a/search", None),
+        ("POST", "/v1/call", {"call": "search", "topic": "shop%a"}),
+        ("POST", "/v1/call", {"call": "heartbeat", **BEAT}),
+        ("POST", "/v1/topics/shop%25a/messages", {"messages": [{"body": "x"}]}),
+    ],
+)
+async def test_what_is_answered_over_http_counts_for_the_namespace(
+    method: str, path: str, document: object
+) -> None:
+    async with a_limited_door({"Namespace:shop": Quota(bytes_out_per_s=1)}) as door:
+        await door.service.messages.send_batch(a_batch(b"x" * 900, topic_id=2), asker=None)
+        headers = {**bearer("root"), **JSON_TYPE}
+
+        asked = [await door.ask(method, path, document, headers=headers) for _ in range(2)]
+        door.clock.advance(60_000)
+        path = path.replace("shop", "other")
+        other = orjson.loads(orjson.dumps(document).replace(b"shop", b"other"))
+        others = [await door.ask(method, path, other, headers=headers) for _ in range(2)]
+        told = door.service.access.quotas.throttled()
+
+    assert [status for status, _ in asked] == [200, 429], asked
+    assert [status for status, _ in others] == [200, 200], others
+    assert set(told) == {("root", "bytes_out")}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"call": "receive", "group": "g", **ASKED},
+        {"call": "receive", "group": "shop%g", **ASKED, "topics": ["other%a"]},
+        {"call": "search", "topic": "shop%a"},
+        {"call": "heartbeat", **BEAT},
+    ],
+)
+async def test_what_is_answered_to_a_call_over_a_stream_counts_for_the_namespace(
+    document: dict[str, object],
+) -> None:
+    async with a_limited_door({"Namespace:shop": Quota(bytes_out_per_s=1)}) as door:
+        await door.service.messages.send_batch(a_batch(b"x" * 900, topic_id=2), asker=None)
+        stream = await RawStream.open(door.port, bearer("root"))
+        other = orjson.loads(orjson.dumps(document).replace(b"shop", b"other"))
+        access = door.service.access
+
+        for asked, expected in ((other, {}), (document, {("root", "bytes_out"): 1})):
+            stream.ask(1, Operation.CALL, orjson.dumps(asked))
+            _, _, status, told = await stream.answer()
+            assert status == 0, told
+            assert access.quotas.throttled() == expected
+        stream.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "document"),
+    [
+        ("POST", "/v1/topics/shop%25a/messages", {"messages": [{"body": "x" * 900}]}),
+        ("POST", "/v1/topics/shop%25a/queues/0/batches", None),
+    ],
+)
+async def test_what_is_sent_over_http_counts_for_the_namespace(
+    method: str, path: str, document: object
+) -> None:
+    async with a_limited_door({"Namespace:shop": Quota(bytes_in_per_s=900)}) as door:
+        data = orjson.dumps(document) if document else a_batch(b"x" * 900, topic_id=2)
+        kind = "application/json" if document else "application/vnd.paceline.batch"
+        headers = {**bearer("root"), "Content-Type": kind}
+
+        asked = [await door.ask(method, path, data=data, headers=headers) for _ in range(2)]
+
+    assert [status for status, _ in asked] == [200, 429], asked
+
+
+async def test_a_fetch_of_two_topics_of_a_namespace_counts_both_and_is_one_request() -> None:
+    async with a_limited_door({"Namespace:shop": Quota(bytes_out_per_s=2_000)}) as door:
+        for topic_id in (2, 3):
+            batch = a_batch(b"x" * 900, topic_id=topic_id)
+            await door.service.messages.send_batch(batch, asker=None)
+        quota = door.service.access.quotas.of_namespace("shop", "root")
+        assert quota is not None
+        quota.spend(bytes_out=4_000)
+        queues = [{"topic_id": topic_id, "queue": 0, "offset": 0} for topic_id in (2, 3)]
+        url, headers = f"http://127.0.0.1:{door.port}/v1/fetch", {**bearer("root"), **JSON_TYPE}
+
+        async with door.session.post(url, json={"queues": queues}, headers=headers) as answer:
+            assert answer.status == 200, "the one that is served in any case"
+        owed_ms = quota.spend()
+
+    assert owed_ms >= 1_700, "both"
+    assert owed_ms <= 2_100, "each once"
