@@ -11,8 +11,10 @@ from tests.support.http.stream_client import RawStream
 from tests.support.rights import a_security, bearer, entry
 from tests.support.service.fakes import a_view, until
 
-from paceline.wire.rights import PUB, SUB
+from paceline.wire.rights import PUB, SUB, Action
+from paceline.wire.session_commands import BrokerCommand
 from paceline.wire.stream import FETCH_HEADER, FETCH_QUEUE, UPGRADE_TOKEN, FetchQueue, Operation
+from paceline.wire.topic_commands import EnsureTopic
 from paceline.wire.users import Mode, Quota
 
 JSON_TYPE = {"Content-Type": "application/json"}
@@ -286,3 +288,34 @@ async def test_a_fetch_of_two_topics_of_a_namespace_counts_both_and_is_one_reque
 
     assert owed_ms >= 1_700, "both"
     assert owed_ms <= 2_100, "each once"
+
+
+@pytest.mark.parametrize("door_name", ["http", "http batch", "stream"])
+async def test_a_topic_that_a_send_makes_counts_for_whoever_has_sent(
+    door_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[BrokerCommand] = []
+
+    async def refuse(_: Door, command: BrokerCommand) -> dict[str, object]:
+        asked.append(command)
+        return {"ok": False, "reason": "TOO_MANY_TOPICS", "detail": "there are many"}
+
+    monkeypatch.setattr(Door, "_make_group", refuse)
+    async with a_door(auto_create_topic_enable=True) as door:
+        ana = (entry("Topic:*", PUB, Action.CREATE),)
+        door.service.access.apply(a_security(ana=ana))
+        if door_name == "stream":
+            stream = await RawStream.open(door.port, bearer("ana"))
+            status, told = await stream.call("ensure_topic", topic="new")
+            stream.close()
+            assert status != 0, told
+        else:
+            is_batch = door_name == "http batch"
+            path = "/v1/topics/new/" + ("queues/0/batches" if is_batch else "messages")
+            data = a_batch(b"x") if is_batch else b'{"messages":[{"body":"x"}]}'
+            kind = "application/vnd.paceline.batch" if is_batch else "application/json"
+            headers = {**bearer("ana"), "Content-Type": kind}
+            status, told = await door.ask("POST", path, data=data, headers=headers)
+            assert told["reason"] == "TOO_MANY_TOPICS", told
+
+    assert [command.by for command in asked if isinstance(command, EnsureTopic)] == ["ana"]

@@ -116,6 +116,18 @@ def test_when_keys_were_used_is_noted_and_forgotten_with_the_key() -> None:
     assert again.security.version == version, "nobody decides anew for it"
 
 
+def test_a_use_that_a_clock_ahead_has_noted_is_of_now() -> None:
+    """Else the key would look used for years, and no later use would be noted."""
+    driver = with_root()
+    driver.do(Tick(alive=(), key_uses={"key-root": 2**60}))
+    noted = driver.machine.key_uses["key-root"]
+    driver.now += 50
+    driver.do(Tick(alive=(), key_uses={"key-root": 2**60}))
+
+    assert noted < 2**60
+    assert driver.machine.key_uses == {"key-root": noted + 50}
+
+
 def test_the_topic_of_the_audit_is_made_when_rights_are_switched_on_and_stays() -> None:
     driver = a_group()
     name = TopicName(AUDIT_TOPIC)
