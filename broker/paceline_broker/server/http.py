@@ -298,7 +298,7 @@ class BrokerHttp:
             raise NotYetAvailableError("no controller has told this broker the routes yet")
         asker = request[ASKER]
         if asker.has_own_view:
-            return json_answer(asker.visible(view).to_json())
+            return json_answer(self._service.views.document(asker, view))
         if view is not self._view:
             self._view, self._view_text = view, json_text(view.to_json())
         return json_text_answer(self._view_text)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable
 from paceline.platform.ports import Clock
 from paceline.security.access import Access
 from paceline.security.tokens import Tokens
+from paceline.security.visible import VisibleViews
 from paceline.server.byte_budget import ByteBudget
 from paceline.types import GroupName
 from paceline.wire.cluster import ClusterView
@@ -169,7 +170,8 @@ class Service:
     def _add_group_calls(self, acting: ActingUse, trust: Callable[[], ClockTrust]) -> None:
         role, routes, ledger, creator = self.role, self.routes, self.ledger, self.creator
         freed = self.receipts.look_again
-        members = MemberCalls(self.coordinator, routes, creator, self.settings)
+        self.views = VisibleViews()
+        members = MemberCalls(self.coordinator, routes, creator, self.settings, self.views)
         self.client_calls = ClientCalls(role, self.clock, self.settings)
         self.offsets = OffsetCalls(role, routes, ledger, acting, creator, trust=trust, freed=freed)
         locks = LockCalls(role, routes, ledger, acting, creator, self.settings, freed=freed)

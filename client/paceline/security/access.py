@@ -8,7 +8,6 @@ key and its secret (`Authorization: Bearer KEY.SECRET`), or is the user `anonymo
 import logging
 from collections.abc import Callable, Collection, Iterable
 from contextvars import ContextVar
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
@@ -29,7 +28,6 @@ from paceline.security.key_uses import KeyUses
 from paceline.security.quotas import QUOTA_ERRORS, Quotas, UserQuota
 from paceline.security.tokens import Tokens
 from paceline.wire.calls.request import Request
-from paceline.wire.cluster import ClusterView
 from paceline.wire.names import namespace_of
 from paceline.wire.rights import (
     SEE_GROUP,
@@ -443,13 +441,6 @@ class Asker(NamedTuple):
     def has_own_view(self) -> bool:
         """What it is shown of the cluster is not what everybody is."""
         return self.sees_less or bool(self.principal.namespace)
-
-    def visible(self, view: ClusterView) -> ClusterView:
-        """The view with the topics and consumer groups that the asker may see, and its default
-        namespace."""
-        if self.sees_less:
-            view = view.limited(sees_topic=self.sees_topic, sees_group=self.sees_group)
-        return replace(view, namespace=self.principal.namespace)
 
     def sees_topic(self, name: str) -> bool:
         """Whether lists show it."""

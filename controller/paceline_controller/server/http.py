@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
 from aiohttp import web
 
 from paceline.errors import NotYetAvailableError
@@ -18,6 +19,7 @@ from paceline.http_api.rights import ASKER, add_safe_headers, rights_middleware
 from paceline.platform.address import parse_address
 from paceline.platform.ports import Clock
 from paceline.security.audit_telling import carrying_out
+from paceline.security.visible import VisibleViews
 from paceline.server.http_guard import OWN_HOSTS, next_turn
 from paceline.server.http_origin import own_hosts
 from paceline.wire import session as wire
@@ -36,7 +38,7 @@ from paceline_controller.server.quorum_calls import QuorumCalls
 from paceline_controller.server.recovery_calls import RecoveryCalls
 from paceline_controller.server.security_calls import SecurityCalls
 from paceline_controller.server.topic_calls import TopicCalls
-from paceline_controller.server.visible import VisibleViews, visible_answer, whoami
+from paceline_controller.server.visible import visible_answer, whoami
 
 WATCH_MS_MAX = 60_000
 WATCHES_MAX = 10_000
@@ -61,7 +63,7 @@ class ControllerHttp:
             **ConsumerGroupCalls(context).handlers(),
             **SecurityCalls(context, self._logins.passwords).handlers(),
         }
-        self._views = VisibleViews(node)
+        self._views = VisibleViews()
         self._sessions = SessionsOfUsers(node.machine)
         self.app = web.Application(
             middlewares=[
@@ -145,7 +147,11 @@ class ControllerHttp:
         return self._view_answer(request)
 
     def _view_answer(self, request: web.Request) -> web.Response:
-        body = self._views.body(request[ASKER])
+        asker, node = request[ASKER], self.node
+        if asker.has_own_view:
+            body = orjson.dumps(self._views.document(asker, node.view()))
+        else:
+            body = node.view_body()
         return web.Response(body=body, content_type="application/json")
 
     async def _wait_for_news(self, at_most_ms: int) -> None:

@@ -7,6 +7,7 @@ from paceline.errors import BadRequestError
 from paceline.platform.ports import Clock
 from paceline.platform.runtime import pause
 from paceline.security.access import Asker
+from paceline.security.visible import VisibleViews
 from paceline.wire.calls import groups as wire
 from paceline.wire.clients import Conflicts, Merging, Row
 from paceline.wire.names import (
@@ -36,7 +37,9 @@ class MemberCalls:
         routes: Routes,
         creator: AutoCreator,
         settings: ServiceSettings,
+        views: VisibleViews,
     ) -> None:
+        self._views = views
         self._coordinator = coordinator
         self._routes = routes
         self._creator = creator
@@ -92,7 +95,9 @@ class MemberCalls:
         timeout_ms = self._settings.view_wait_ms
         await self._routes.wait_newer(asked.version - 1, timeout_ms=timeout_ms)
         view = self._routes.view
-        return {} if view is None else asker.visible(view).to_json()
+        if view is None or not asker.has_own_view:
+            return {} if view is None else view.to_json()
+        return self._views.document(asker, view)
 
 
 class ClientCalls:

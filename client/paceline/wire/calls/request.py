@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self, TypeAlia
 from urllib.parse import quote, urlencode
 
 import msgspec
+import orjson
 from msgspec import Meta
 
 from paceline.errors import BadRequestError, OutcomeUnknownError, PacelineError
@@ -279,8 +280,8 @@ def _is_scalar(type_: msgspec.inspect.Type) -> bool:
 
 
 def to_json(value: object) -> Any:
-    """JSON values of requests and answers."""
-    return msgspec.to_builtins(value)
+    """JSON values of requests and answers. What is JSON text already stays so."""
+    return msgspec.to_builtins(value, builtin_types=(orjson.Fragment,))
 
 
 _PLACE = re.compile(r"(?P<what>.*?)(?: - at (?:key in )?`\$\.?(?P<path>.*)`)?")
