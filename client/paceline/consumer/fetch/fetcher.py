@@ -418,7 +418,7 @@ class FetchSession:
             asks, parts = following.answered(answer.parts, seen)
             wanted = wanted_of(asks, parts)
         except PacelineError as error:
-            if isinstance(error, OverloadedError):
+            if error.code == OverloadedError.code:  # no room for it, whoever asks
                 self._without_session = fetch.connection
             self._fail(fetch, self._land(fetch) + landed(asks), error)
             return

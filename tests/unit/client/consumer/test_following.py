@@ -16,7 +16,7 @@ from paceline.consumer.fetch import server_session
 from paceline.consumer.fetch.fetched import FetchedBatch, QueueFetch, Trouble
 from paceline.consumer.fetch.fetcher import FETCHES_MAX, FOLLOWS_MAX, FetchSession
 from paceline.consumer.fetch.server_session import UnderWay
-from paceline.errors import PacelineError, to_problem
+from paceline.errors import PacelineError, QuotaExceededError, to_problem
 from paceline.net.refusals import Refusals
 from paceline.net.stream_connection import StreamConnection
 from paceline.platform.runtime import ManualClock, SeededRandom
@@ -264,6 +264,25 @@ async def test_a_broker_with_too_many_sessions_is_asked_without() -> None:
 
     assert following.wire.whole == [2]
     assert bench.service.fetcher.sessions.queue_count == 0
+    following.session.close()
+
+
+async def test_a_user_over_its_quota_is_followed_again_later() -> None:
+    """The broker has room for its session: only the user has taken too much."""
+    bench = a_bench()
+    following = Following(bench)
+    following.add(0, 0)
+    following.settle()
+    sessions = bench.service.fetcher.sessions
+    refusal = QuotaExceededError("too much was read", retry_after_ms=1000)
+    sessions.end(sessions._by_sink[following.wire], refusal)
+    following.settle()
+    following.queues[0].retry_at = 0.0
+    following.session.wake()
+    following.settle()
+
+    assert following.wire.whole == []
+    assert sessions.queue_count == 1
     following.session.close()
 
 
