@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from paceline.cli.needs import ASKS, needs_line
 from paceline.errors import BY_CODE, PacelineError, Retry
 from paceline.platform.config import example_toml
 from paceline.wire.calls.request import CALLED, Request, Route
@@ -111,7 +112,8 @@ def _call(call: type[Request[Any]]) -> str:
     text = f"\n## `{call.call_name()}`\n\n{inspect.cleandoc(call.__doc__ or '')}\n"
     for route in call.routes:
         text += f"\n`{route.method} {route.path}`{_status(route)}\n"
-    text += f"\nRights: {_needs(call.needs or ())}.\n"
+    found = f"; {' or '.join(call.finds)} on the topic of the message" if call.finds else ""
+    text += f"\nRights: {_needs(call.needs or ())}{found}.\n"
     rows = list(_fields(call))
     text += "\n| field | type | default | |\n|---|---|---|---|\n" if rows else ""
     for name, type_, default, said in rows:
@@ -219,9 +221,37 @@ def _of_schema(schema: Any, components: Any) -> str:
     return "anything"
 
 
+_RIGHTS = "## Rights that commands need\n"
+
+
+def commands_document(path: Path) -> str:
+    """docs/CLI.md with its section of rights as `paceline.cli.needs` has them."""
+    before, _, rest = path.read_text().partition(_RIGHTS)
+    after = rest.partition("\n## ")[2]
+    by_needs: dict[str, list[str]] = {}
+    for command in ASKS:
+        if line := needs_line(command):
+            by_needs.setdefault(line.removeprefix("Needs: ").rstrip("."), []).append(command)
+    rows = (f"| {needs} | {', '.join(named)} |\n" for needs, named in sorted(by_needs.items()))
+    return f"{before}{_RIGHTS}{_RIGHTS_HEAD}{''.join(rows)}\n## {after}"
+
+
+_RIGHTS_HEAD = """\
+While users and rights are on. `paceline COMMAND --help` ends with the same. Whoever lacks one gets
+exit code 1 and a sentence that says which, and how a super user can allow it (with `--json` status
+403, code NOT_AUTHORIZED, `resource` and `actions`). A topic or group that one may not see is
+refused alike whether it exists or not, and lists do not show it. Commands that are not in the table
+ask nothing of a cluster that is there.
+
+| needs | commands |
+|---|---|
+"""
+
+
 def documents() -> dict[Path, str]:
     """Every generated file with the content it must have."""
     return {
+        ROOT / "docs/CLI.md": commands_document(ROOT / "docs/CLI.md"),
         ROOT / "docs/protocol/errors.md": errors_document(),
         ROOT / "docs/protocol/calls.md": calls_document(),
         ROOT / "docs/protocol/controller-calls.md": controller_calls_document(),

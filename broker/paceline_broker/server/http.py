@@ -267,7 +267,8 @@ class BrokerHttp:
     async def _put_pin(self, request: web.Request) -> web.Response:
         check_parameters(request)
         owner = request.match_info["owner"]
-        return json_answer(await self._service.pins.put(owner, await read_json(request)))
+        document = await read_json(request)
+        return json_answer(await self._service.pins.put(owner, document, asker=request[ASKER]))
 
     async def _remove_pin(self, request: web.Request) -> web.Response:
         check_parameters(request)

@@ -14,8 +14,10 @@ from paceline.http_api.calls import check_parameters
 from paceline.http_api.rights import ASKER
 from paceline.platform.ports import Buffer
 from paceline.records.header import BATCH_BYTES_MAX
+from paceline.security.access import Asker
 from paceline.server.http_guard import room_for, take_room
 from paceline.wire.calls.request import QUEUES_MAX, U16_MAX, U32_MAX
+from paceline.wire.calls.resources import FRAMES
 from paceline.wire.fields import Fields
 from paceline.wire.http import (
     JSON_BYTES_MAX,
@@ -25,7 +27,6 @@ from paceline.wire.http import (
     parse_send,
     produce_answer_to_json,
 )
-from paceline.wire.rights import SUB
 from paceline.wire.stream import (
     FETCH_FLAG_ACTING,
     FETCH_HEADER,
@@ -33,6 +34,7 @@ from paceline.wire.stream import (
     FETCH_SUGGESTION_SHIFT,
     FRAME_BYTES_MAX,
     FetchQueue,
+    Operation,
 )
 from paceline_broker.server.http_requests import (
     asker_of,
@@ -116,10 +118,10 @@ class MessageRoutes:
         else:
             body = await read_body(request, content_type="application/json", limit=JSON_BYTES_MAX)
             fields = Fields(parse_json_object(body), name="fetch")
-            wait_ms, max_bytes, min_bytes, queues = self._json_fetch(fields)
+            wait_ms, max_bytes, min_bytes, queues = self._json_fetch(fields, request[ASKER])
         max_bytes = room_for(request, min(max_bytes, FRAME_BYTES_MAX), at_least=SMALL_FETCH_BYTES)
         asker, topics = request[ASKER], {queue.topic_id for queue in queues}
-        asker.check_topics(topics, SUB)
+        asker.check_topics(topics, *FRAMES[Operation.FETCH])
         names = {topic_id: self._service.routes.topic_name(topic_id) for topic_id in topics}
         shared = {topic_id: asker.namespace_quota(name) for topic_id, name in names.items()}
         for each in {id(quota): quota for quota in shared.values()}.values():
@@ -131,13 +133,14 @@ class MessageRoutes:
         for part in answer.parts:
             if (quota := shared[part.topic_id]) is not None:
                 quota.spend(bytes_out=part.size)
-        asker.check_topics(topics, SUB)  # it may have waited, and rights have changed
+        # It may have waited, and rights have changed.
+        asker.check_topics(topics, *FRAMES[Operation.FETCH])
         head = answer.head()
         response = web.StreamResponse(headers={"Content-Type": BATCH_TYPE})
         response.content_length = len(head) + answer.size_bytes
         return await _written(request, response, [head, *answer.buffers])
 
-    def _json_fetch(self, fields: Fields) -> tuple[int, int, int, list[FetchQueue]]:
+    def _json_fetch(self, fields: Fields, asker: Asker) -> tuple[int, int, int, list[FetchQueue]]:
         wait_ms = fields.integer("wait_ms", high=U32_MAX) if fields.has("wait_ms") else 0
         max_bytes = 1024 * 1024
         if fields.has("max_bytes"):
@@ -148,14 +151,16 @@ class MessageRoutes:
         if not isinstance(rows, list) or not 1 <= len(rows) <= QUEUES_MAX:
             raise BadRequestError("queues must be a list of objects", field="queues")
         queues = [
-            self._fetch_queue(Fields(row, name=f"queues[{index}]"), max_bytes)
+            self._fetch_queue(Fields(row, name=f"queues[{index}]"), max_bytes, asker)
             for index, row in enumerate(rows)
         ]
         return wait_ms, max_bytes, min_bytes, queues
 
-    def _fetch_queue(self, row: Fields, max_bytes: int) -> FetchQueue:
+    def _fetch_queue(self, row: Fields, max_bytes: int, asker: Asker) -> FetchQueue:
         if row.has("topic"):
-            topic_id: int = self._service.routes.topic_named(row.text("topic")).topic_id
+            name = row.text("topic")
+            asker.check_topic(name, *FRAMES[Operation.FETCH])  # before it says that there is none
+            topic_id: int = self._service.routes.topic_named(name).topic_id
         else:
             topic_id = row.integer("topic_id", low=1, high=U32_MAX)
         queue_id, offset = row.integer("queue", high=U16_MAX), row.integer("offset")

@@ -9,6 +9,7 @@ from typing import Any
 
 from paceline.http_api.openapi import Resource, openapi_document, schema_of
 from paceline.wire.calls.request import Envelope
+from paceline.wire.calls.resources import RESOURCES
 from paceline.wire.calls.table import CALLS
 from paceline.wire.rights import (
     ANYBODY,
@@ -16,7 +17,6 @@ from paceline.wire.rights import (
     PUB,
     SEE_CLUSTER,
     SUB,
-    UPDATE,
     on_group,
     on_topic,
 )
@@ -81,18 +81,19 @@ OTHERS = (
     Resource("POST", "/v1/transactions/{id}/commit", "Commit a transaction.", KNOWN_USER),
     Resource("POST", "/v1/transactions/{id}/rollback", "Roll a transaction back.", KNOWN_USER),
     Resource(
-        "GET", "/v1/pins", "Pins of this broker group, and where its log begins.", SEE_CLUSTER
+        "GET",
+        "/v1/pins",
+        "Pins of this broker group, and where its log begins.",
+        RESOURCES["GET /v1/pins"],
     ),
     Resource(
         "PUT",
         "/v1/pins/{owner}",
         "Set or renew a pin: retention keeps what its owner reads.",
-        (on_group(SUB, UPDATE, field="owner"),),
+        RESOURCES["PUT /v1/pins/{owner}"],
         body="application/json",
     ),
-    Resource(
-        "DELETE", "/v1/pins/{owner}", "Give a pin up.", (on_group(SUB, UPDATE, field="owner"),)
-    ),
+    Resource("DELETE", "/v1/pins/{owner}", "Give a pin up.", RESOURCES["DELETE /v1/pins/{owner}"]),
     Resource(
         "GET",
         "/v1/routes",
@@ -108,8 +109,15 @@ OTHERS = (
         parameters={"from": "integer", "wait_ms": "integer"},
     ),
     Resource("GET", "/v1/probe", "Who answers at this address.", ANYBODY),
-    Resource("GET", "/v1/status", "Positions, role, replication, counts.", SEE_CLUSTER),
-    Resource("GET", "/v1/epochs", "Which master epoch wrote which bytes of this log.", SEE_CLUSTER),
+    Resource(
+        "GET", "/v1/status", "Positions, role, replication, counts.", RESOURCES["GET /v1/status"]
+    ),
+    Resource(
+        "GET",
+        "/v1/epochs",
+        "Which master epoch wrote which bytes of this log.",
+        RESOURCES["GET /v1/epochs"],
+    ),
     Resource("GET", "/v1/openapi.json", "This document.", ANYBODY),
     Resource("GET", "/v1/stream", "Upgrade to a stream (docs/protocol/stream.md).", KNOWN_USER),
     Resource("GET", "/metrics", "Metrics for Prometheus.", SEE_CLUSTER, answer="text/plain"),

@@ -6,7 +6,8 @@ from paceline.errors import PacelineError, UnauthenticatedError
 from paceline.platform.ports import Buffer
 from paceline.security.access import Asker, Granted
 from paceline.security.audit import REFUSALS, Decided, Kind
-from paceline.wire.rights import PUB, SUB, Action, on_topic
+from paceline.wire.calls.resources import FRAMES
+from paceline.wire.rights import on_topic
 from paceline.wire.stream import FetchQueue, Operation
 
 _TOPIC_ID = slice(68, 72)
@@ -46,10 +47,10 @@ class StreamRights:
         """Raise unless it may send to the batch's topic. What is no batch, the sender refuses."""
         topic_id = topic_of_batch(batch)
         if topic_id not in self._sent and len(batch) >= _TOPIC_ID.stop:
-            self.asker.check_topic(topic_id, PUB)
+            self.asker.check_topic(topic_id, *FRAMES[Operation.PRODUCE])
             self._sent.add(topic_id)
         if self._audit.is_sampled():
-            self._sample(request_id, Operation.PRODUCE, topic_id, PUB)
+            self._sample(request_id, Operation.PRODUCE, topic_id)
 
     def check_read(
         self, queues: Iterable[FetchQueue], request_id: int, operation: Operation
@@ -58,15 +59,15 @@ class StreamRights:
         topics = {queue.topic_id for queue in queues}
         new = topics - self._read
         if new:
-            self.asker.check_topics(new, SUB)
+            self.asker.check_topics(new, *FRAMES[operation])
             self._read |= new
         if topics and self._audit.is_sampled():
-            self._sample(request_id, operation, min(topics), SUB)
+            self._sample(request_id, operation, min(topics))
 
-    def _sample(self, request_id: int, operation: Operation, topic_id: int, action: Action) -> None:
+    def _sample(self, request_id: int, operation: Operation, topic_id: int) -> None:
         access, principal = self.asker.access, self.asker.principal
         if not principal.is_node:
-            decided = access.decided(principal, (on_topic(action),), lambda _: topic_id)
+            decided = access.decided(principal, (on_topic(*FRAMES[operation]),), lambda _: topic_id)
             self.samples[request_id] = (operation, decided)
 
     def answered(self, request_id: int, outcome: str = "OK") -> None:

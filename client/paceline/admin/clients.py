@@ -12,6 +12,7 @@ from paceline.queues import reading_address
 from paceline.types import GroupName, TopicName
 from paceline.wire.calls.groups import Clients as ClientsCall
 from paceline.wire.clients import Kind, Row, conflicts, merged
+from paceline.wire.controller_calls.topics import GetTopic
 from paceline.wire.names import check_name
 
 
@@ -65,6 +66,7 @@ class Clients:
             if kind in (None, row["kind"]) and (topic is None or topic in row["topics"])
         ]
         if topic is not None and not chosen and TopicName(topic) not in view.topics:
+            await self._requests.cluster.check_visible(GetTopic(topic=topic))
             raise TopicNotFoundError(
                 f"topic {topic} does not exist, and no client that is connected asks for it;"
                 " `paceline topic list` shows those that do",

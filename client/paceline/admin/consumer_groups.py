@@ -19,6 +19,7 @@ from paceline.wire.calls.request import read_request
 from paceline.wire.cluster import ClusterView, TopicView
 from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.controller_calls import consumer_groups as calls
+from paceline.wire.controller_calls.topics import GetTopic
 from paceline.wire.names import check_group_name, check_name
 from paceline.wire.static_topics import places
 
@@ -59,10 +60,11 @@ class ConsumerGroups:
         return [view.consumer_groups[name] for name in sorted(view.consumer_groups)]
 
     async def get(self, group: str) -> ConsumerGroupView:
-        """One consumer group; GroupNotFoundError."""
+        """One consumer group; NotAuthorizedError, GroupNotFoundError."""
         view = await self._requests.latest()
         found = view.consumer_groups.get(ConsumerGroupName(check_group_name(group)))
         if found is None:
+            await self._requests.cluster.check_visible(calls.GetConsumerGroup(group=group))
             raise GroupNotFoundError(
                 f"consumer group {group} is not on record; make it with `paceline group create"
                 f" {group}`",
@@ -179,6 +181,7 @@ class ConsumerGroups:
         topic = request.topic
         view = (await self._requests.view()).topics.get(TopicName(topic))
         if view is None:
+            await self._requests.cluster.check_visible(GetTopic(topic=topic))
             raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic)
         has_offset = isinstance(request, wire.Reset) and request.offset is not None
         if view.is_static and has_offset:

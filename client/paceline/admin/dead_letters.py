@@ -22,8 +22,11 @@ from paceline.net.group_links import GroupLinks
 from paceline.net.master_http import check_broker_group
 from paceline.queues import QueueName
 from paceline.types import GroupName, QueueId, TopicName
+from paceline.wire import properties as names
 from paceline.wire.calls import messages as wire
+from paceline.wire.controller_calls.consumer_groups import GetConsumerGroup
 from paceline.wire.names import check_group_name, dlq_topic
+from paceline.wire.namespaces import Namespace
 
 TO_TOPIC, TO_GROUP = "topic", "group"
 _ROWS_MAX = 500
@@ -104,7 +107,8 @@ class DeadLetters:
                         )
                     except OffsetOutOfRangeError:
                         continue  # retention: it goes on at the first kept one
-        return found[:limit]
+        namespace = self._requests.cluster.namespace
+        return [_with_own_origin(message, namespace) for message in found[:limit]]
 
     async def get(self, group: str, letter: DeadLetter) -> ReceivedMessage:
         """One dead letter. OffsetOutOfRangeError if it is not there, or not any more."""
@@ -125,7 +129,7 @@ class DeadLetters:
             [*found] = await consumer.poll(max_messages=1, timeout_ms=_POLL_MS)
         if not found or found[0].queue_offset != letter.offset:
             raise OffsetOutOfRangeError(f"there is no dead letter {letter}", offset=letter.offset)
-        return found[0]
+        return _with_own_origin(found[0], self._requests.cluster.namespace)
 
     async def resend(
         self, group: str, letters: Iterable[DeadLetter], *, to: str = TO_TOPIC
@@ -185,6 +189,15 @@ class DeadLetters:
     __call__ = all  # its former name, for one version: `await admin.dead_letters()`
 
 
+def _with_own_origin(message: ReceivedMessage, namespace: Namespace) -> ReceivedMessage:
+    """With the topic that it came from under the name that the program knows."""
+    topic = message.properties.get(names.DLQ_ORIGIN_TOPIC)
+    if topic is None:
+        return message
+    origin = {names.DLQ_ORIGIN_TOPIC: namespace.own_topic(topic)}
+    return message._replace(properties={**message.properties, **origin})
+
+
 async def _check_group(cluster: Cluster, group: str) -> None:
     """GroupNotFoundError unless the view has the group's topic of dead letters: it comes with the
     group, which may be new."""
@@ -192,6 +205,7 @@ async def _check_group(cluster: Cluster, group: str) -> None:
     try:
         await cluster.watch.wait_for(lambda view: topic in view.topics, timeout_ms=_BEHIND_MS)
     except DeadlineError as error:
+        await cluster.check_visible(GetConsumerGroup(group=group))
         raise GroupNotFoundError(
             f"consumer group {group} is not on record, so it has no dead letters; `paceline group"
             " list` shows those that are",

@@ -85,10 +85,9 @@ class AdminRequests:
         return dict(zip(names, answers, strict=True))
 
     async def ask(self, address: str, path: str) -> dict[str, Any] | None:
-        try:
-            return await self.cluster.http.get(address, path, timeout_ms=_STATUS_TIMEOUT_MS)
-        except PacelineError:
-            return None  # a broker that does not answer is part of the picture
+        """As `HttpClient.get_if_answered`."""
+        http = self.cluster.http
+        return await http.get_if_answered(address, path, timeout_ms=_STATUS_TIMEOUT_MS)
 
     async def asked(self, address: str, request: Request[Any]) -> dict[str, Any] | None:
         """As `ask`, of a request of the table."""

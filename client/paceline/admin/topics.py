@@ -133,7 +133,10 @@ class Topics:
             found = queues[logical_queue]
             return found.moving_to is None and found.last.group == group
 
-        view = await self._requests.cluster.watch.wait_for(has_arrived, timeout_ms=timeout_ms)
+        cluster = self._requests.cluster
+        if cluster.topic(name) is None:
+            await cluster.check_visible(calls.GetTopic(topic=name))
+        view = await cluster.watch.wait_for(has_arrived, timeout_ms=timeout_ms)
         return view.topics[name]
 
     async def delete(self, topic: str) -> None:
@@ -147,10 +150,11 @@ class Topics:
         return [topic for topic in found if system or not topic.is_system]
 
     async def get(self, topic: str) -> TopicView:
-        """One topic; TopicNotFoundError."""
+        """One topic; NotAuthorizedError, TopicNotFoundError."""
         view = await self._requests.latest()
         found = view.topics.get(TopicName(check_readable_topic_name(topic)))
         if found is None:
+            await self._requests.cluster.check_visible(calls.GetTopic(topic=topic))
             raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic)
         return found
 

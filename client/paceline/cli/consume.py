@@ -9,8 +9,10 @@ import click
 
 from paceline.cli.filters import filter_options
 from paceline.cli.group.offsets import parse_target
+from paceline.cli.needs import Command
 from paceline.cli.options import Connect, cluster_options, find_readable, open_cluster, run_async
 from paceline.cli.output import echo_messages
+from paceline.errors import PacelineError
 from paceline.platform.runtime import SystemClock
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from paceline.filters import Filter, Subscription
     from paceline.message import ReceivedMessage
     from paceline.net.cluster import Cluster
+    from paceline.queues import QueueKey
 
     _Start = dict[str, Any]
     _Make = Callable[
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
 BROADCASTING = "broadcasting"
 
 
-@click.command("consume")
+@click.command("consume", cls=Command)
 @click.argument("topic")
 @click.option("--group", required=True, help="The consumer group; its members share the queues.")
 @click.option(
@@ -158,6 +161,7 @@ def _concurrent(
         settings=settings,
         client_id=client_id,
         on_gap=printer.missed,
+        on_error=printer.refused,
     )
 
 
@@ -173,6 +177,7 @@ def _ordered(
         listener=printer.listen,
         settings=OrderedSettings(**start),
         on_gap=printer.missed,
+        on_error=printer.refused,
         on_late=printer.printed_again,
     )
 
@@ -188,8 +193,9 @@ class _Printer:
     """The listener: prints messages until it has enough."""
 
     def __init__(self, count_max: int | None, *, as_json: bool) -> None:
-        self.error: OSError | None = None
-        """Why nothing more can be printed, e.g. because the reader of our pipe has gone."""
+        self.error: Exception | None = None
+        """Why nothing more can be printed, e.g. because the reader of our pipe has gone, or since
+        the cluster refuses it."""
         self._left = count_max
         self._as_json = as_json
         self._news = asyncio.Event()
@@ -210,6 +216,12 @@ class _Printer:
             self._news.set()
         if self._left is not None:
             self._left -= 1
+
+    def refused(self, queue: "QueueKey | None", error: PacelineError) -> None:
+        """The cluster does not let us consume: a command does not wait until somebody allows it."""
+        if queue is None:
+            self.error = error
+            self._news.set()
 
     def missed(self, gap: "Gap") -> None:
         """Messages that the group will never see."""

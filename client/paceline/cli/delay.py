@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from paceline.cli.needs import Group
 from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
 from paceline.cli.output import echo_json, echo_table, utc_ms
 
@@ -14,7 +15,7 @@ _TIMEOUT_MS = 5_000
 _LISTED_MAX = 1000
 
 
-@click.group("delay")
+@click.group("delay", cls=Group)
 def command() -> None:
     """Show which delayed messages wait for their time."""
 

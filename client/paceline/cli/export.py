@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from paceline.cli.needs import Command
 from paceline.cli.options import Connect, cluster_options
 from paceline.cli.output import echo_json
 from paceline.errors import CorruptLogError
@@ -15,7 +16,7 @@ FILE_MIB_DEFAULT = 256
 RETRY_MS_MIN = 30_000
 
 
-@click.command("export")
+@click.command("export", cls=Command)
 @click.option("--topic", "topics", metavar="NAME[,...]", required=True, help="Topics to export.")
 @click.option(
     "--to",

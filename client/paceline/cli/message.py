@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paceline.cli.asking import ask
+from paceline.cli.needs import Group
 from paceline.cli.options import Connect, cluster_options, unix_ms_of
 from paceline.cli.output import echo_json, echo_table, shown
 
@@ -16,7 +17,7 @@ LIMIT_DEFAULT = 64
 _BODY_SHOWN = 40
 
 
-@click.group("message")
+@click.group("message", cls=Group)
 def command() -> None:
     """Find messages by id, key or time, and who has consumed them."""
 

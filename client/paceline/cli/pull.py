@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from paceline.cli.filters import filter_options
+from paceline.cli.needs import Command
 from paceline.cli.options import Connect, cluster_options, find_readable, open_cluster, run_async
 from paceline.cli.output import echo_messages
 from paceline.errors import (
@@ -35,7 +36,7 @@ _OFFSET = re.compile(r"first|last|[0-9]{1,18}", re.ASCII)
 _QUEUE = re.compile(r"(?:([A-Za-z0-9._-]{1,127})/)?([0-9]{1,5})", re.ASCII)
 
 
-@click.command("pull")
+@click.command("pull", cls=Command)
 @click.argument("topic")
 @click.option("--queue", metavar="[GROUP/]QUEUE", help="Only this queue; else all of the topic.")
 @click.option(

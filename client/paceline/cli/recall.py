@@ -2,11 +2,12 @@
 
 import click
 
+from paceline.cli.needs import Command
 from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
 from paceline.cli.output import echo_json
 
 
-@click.command("recall")
+@click.command("recall", cls=Command)
 @click.argument("topic")
 @click.argument("handle")
 @cluster_options

@@ -6,6 +6,7 @@ import click
 import orjson
 
 from paceline.cli.filters import filter_options
+from paceline.cli.needs import Command
 from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
 from paceline.cli.output import echo_json, echo_messages, message_json
 
@@ -20,7 +21,7 @@ MESSAGES_MAX = 32
 """Of one receive; more are received in turn."""
 
 
-@click.command("receive")
+@click.command("receive", cls=Command)
 @click.argument("topics", nargs=-1, required=True)
 @click.option("--group", required=True, help="The consumer group that receives.")
 @click.option(
@@ -128,7 +129,7 @@ def _echo(messages: "list[PoppedMessage]", *, as_json: bool) -> None:
         echo_json({**orjson.loads(message_json(message)), **about})
 
 
-@click.command("ack")
+@click.command("ack", cls=Command)
 @click.argument("handles", nargs=-1, required=True)
 @click.option("--group", required=True, help="The consumer group that received the messages.")
 @cluster_options
@@ -154,7 +155,7 @@ async def _ack(connect: Connect, handles: tuple[str, ...], group: str) -> None:
         await consumer.ack(handles)
 
 
-@click.command("change-invisible")
+@click.command("change-invisible", cls=Command)
 @click.argument("handles", nargs=-1, required=True)
 @click.option("--group", required=True, help="The consumer group that received the messages.")
 @click.option(

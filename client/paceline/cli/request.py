@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from paceline.cli.needs import Command
 from paceline.cli.options import (
     Connect,
     cluster_options,
@@ -14,15 +15,17 @@ from paceline.cli.options import (
     run_async,
 )
 from paceline.cli.output import echo_messages
+from paceline.errors import NotAuthorizedError, PacelineError
 
 if TYPE_CHECKING:
     from paceline.message import Message, ReceivedMessage
     from paceline.producer.producer import Producer
+    from paceline.queues import QueueKey
 
 TIMEOUT_MS_MAX = 3_600_000
 
 
-@click.command("request")
+@click.command("request", cls=Command)
 @click.argument("topic")
 @click.argument("text")
 @click.option("--key", help="Key of the request.")
@@ -66,7 +69,7 @@ async def _request(connect: Connect, message: "Message", timeout_ms: int) -> "Re
             return await producer.request(message, timeout_ms=timeout_ms)
 
 
-@click.command("reply")
+@click.command("reply", cls=Command)
 @click.argument("topic")
 @click.argument("text", required=False)
 @click.option("--group", required=True, help="The consumer group that answers.")
@@ -99,6 +102,8 @@ class _Replier:
     def __init__(self, body: bytes | None, count_max: int | None, *, as_json: bool) -> None:
         self.producer: Producer | None = None
         self.is_over = asyncio.Event()
+        self.error: PacelineError | None = None
+        """What the cluster refuses."""
         self._body = body
         self._left = count_max
         self._as_json = as_json
@@ -112,12 +117,22 @@ class _Replier:
             raise _NotWantedError
         if CORRELATION_ID not in message.properties:
             return
-        await self.producer.reply(message, message.body if self._body is None else self._body)
+        try:
+            await self.producer.reply(message, message.body if self._body is None else self._body)
+        except NotAuthorizedError as error:
+            self.refused(None, error)
+            raise
         echo_messages([message], as_json=self._as_json)
         if self._left is not None:
             self._left -= 1
             if self._left <= 0:
                 self.is_over.set()
+
+    def refused(self, queue: "QueueKey | None", error: PacelineError) -> None:
+        """A command does not wait until somebody allows it."""
+        if queue is None:
+            self.error = error
+            self.is_over.set()
 
 
 class _NotWantedError(Exception):
@@ -137,6 +152,9 @@ async def _reply(connect: Connect, topic: str, group: str, replier: _Replier) ->
                 group=group,
                 topics=[topic],
                 listener=replier.listen,
+                on_error=replier.refused,
                 settings=PushSettings(start="first", concurrency=1),
             ):
                 await replier.is_over.wait()
+    if replier.error is not None:
+        raise replier.error

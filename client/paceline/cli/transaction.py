@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from paceline.cli.needs import Group
 from paceline.cli.options import Connect, cluster_options, open_cluster, run_async
 from paceline.cli.output import echo_json, echo_table, utc
 
@@ -16,7 +17,7 @@ LIMIT_DEFAULT = 100
 _LIMIT_MAX = 1000
 
 
-@click.group("transaction")
+@click.group("transaction", cls=Group)
 def command() -> None:
     """Show half messages; commit or roll them back."""
 

@@ -1,10 +1,19 @@
 """What producers, consumers and the admin client share: the watch, HTTP, connections."""
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from paceline.errors import ConfigError, DeadlineError, PeerError, TopicNotFoundError
+from paceline.errors import (
+    ConfigError,
+    DeadlineError,
+    NotAuthorizedError,
+    PacelineError,
+    PeerError,
+    TopicNotFoundError,
+    UnauthenticatedError,
+)
 from paceline.net.connect import Bootstrap, connect_settings
 from paceline.net.http import HttpClient, Proofs
 from paceline.net.post_connection import PostConnection
@@ -14,13 +23,18 @@ from paceline.platform.address import parse_address
 from paceline.platform.ports import Clock, Random
 from paceline.platform.runtime import SystemClock, SystemRandom
 from paceline.types import GroupName, TopicId, TopicName
+from paceline.wire.calls.request import Request, http_form
 from paceline.wire.cluster import ClusterView, TopicView
+from paceline.wire.controller_calls.topics import GetTopic
 from paceline.wire.namespaces import Namespace, topic_names
+
+log = logging.getLogger("paceline.client")
 
 BrokerConnection: TypeAlias = StreamConnection | PostConnection
 
 CONNECT_TIMEOUT_MS = 3_000
 """RocketMQ's connect timeout."""
+_VISIBLE_TIMEOUT_MS = 1_000
 
 
 class Cluster:
@@ -92,15 +106,36 @@ class Cluster:
         return None if self.view is None else self.view.topics.get(TopicName(name))
 
     async def wait_topic(self, name: str, *, timeout_ms: int) -> TopicView:
-        """The topic, which may have been made a moment ago. TopicNotFoundError; PeerError."""
+        """The topic, which may have been made a moment ago. NotAuthorizedError; TopicNotFoundError;
+        PeerError."""
         topic = TopicName(name)
         try:
             view = await self.watch.wait_for(
                 lambda view: topic in view.topics, timeout_ms=timeout_ms
             )
         except DeadlineError:
+            await self.check_visible(GetTopic(topic=topic))
             raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic) from None
         return view.topics[topic]
+
+    async def check_visible(self, request: Request[Any]) -> None:
+        """Raise NotAuthorizedError or UnauthenticatedError if that is what a controller answers.
+
+        For what the view does not have: a view is without what its user may not see, so only a
+        refusal says which right is missing. It is the same whether there is such a thing or not.
+        """
+        path = http_form(self.namespace.request(request)).path
+        for address in () if self.view is None else self.view.controllers:
+            try:
+                await self.http.get(address, path, timeout_ms=_VISIBLE_TIMEOUT_MS)
+            except (NotAuthorizedError, UnauthenticatedError):
+                raise
+            except PacelineError as error:
+                log.debug("not_found", extra={"path": path, "error": error.message})
+                if not isinstance(error, PeerError | DeadlineError):
+                    return
+            else:
+                return
 
     def topic_name(self, topic_id: int) -> TopicName | None:
         """Name of a topic id in the present view."""

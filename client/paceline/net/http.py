@@ -12,9 +12,11 @@ from yarl import URL
 
 from paceline.errors import (
     DeadlineError,
+    NotAuthorizedError,
     OutcomeUnknownError,
     PacelineError,
     PeerError,
+    UnauthenticatedError,
     from_problem,
 )
 from paceline.net.connect import Shown
@@ -64,6 +66,18 @@ class HttpClient:
     ) -> dict[str, Any]:
         """GET a JSON object. PeerError: not reached or no JSON; DeadlineError; the node's error."""
         return await self._json("GET", address, path, params, None, {}, timeout_ms)
+
+    async def get_if_answered(
+        self, address: str, path: str, *, timeout_ms: int
+    ) -> dict[str, Any] | None:
+        """As `get`; None from a node that does not answer, which is part of the picture.
+        NotAuthorizedError, UnauthenticatedError: the picture is not for this user."""
+        try:
+            return await self.get(address, path, timeout_ms=timeout_ms)
+        except (NotAuthorizedError, UnauthenticatedError):
+            raise
+        except PacelineError:
+            return None
 
     async def send(
         self,

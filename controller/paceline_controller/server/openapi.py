@@ -5,6 +5,7 @@ from typing import Any
 
 from paceline.http_api.openapi import Resource, openapi_document
 from paceline.wire import session
+from paceline.wire.calls.resources import RESOURCES
 from paceline.wire.controller_calls.table import CALLS
 from paceline.wire.rights import ANYBODY, KNOWN_USER, SEE_CLUSTER
 
@@ -26,7 +27,9 @@ OTHERS = (
         KNOWN_USER,
         parameters={"from": "integer", "wait_ms": "integer"},
     ),
-    Resource("GET", "/v1/whoami", "Who asks, and the policy that counts.", KNOWN_USER),
+    Resource(
+        "GET", "/v1/whoami", "Who asks, and the policy that counts.", RESOURCES["GET /v1/whoami"]
+    ),
     Resource("GET", "/v1/openapi.json", "This document.", ANYBODY),
     Resource("GET", "/metrics", "Metrics for Prometheus.", SEE_CLUSTER, answer="text/plain"),
     Resource("GET", "/healthz", "Whether the process works.", ANYBODY),

@@ -25,6 +25,7 @@ from paceline.producer.producer import Producer
 from paceline.producer.transaction import HalfMessage, TransactionProducer, TransactionState
 from paceline.queues import QueueName
 from paceline.types import GroupName, QueueId, TopicName
+from paceline.wire.properties import DLQ_ORIGIN_TOPIC
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(150)]
 
@@ -126,6 +127,7 @@ class Tenant:
         assert [message.reconsume_times for message in poisoned] == [0, 1]
         assert poisoned[1].properties["REAL_TOPIC"] == "%RETRY%billing"
         [letter] = await admin.dead_letters.all("billing")
+        assert letter.properties[DLQ_ORIGIN_TOPIC] == "orders", "as the program knows it"
         assert (letter.topic, letter.body) == ("%DLQ%billing", self.body("poison"))
         [resent] = await admin.dead_letters.resend("billing", [name_of(letter)])
         assert (resent.code, resent.topic) == (None, "orders")

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 from paceline.errors import BadRequestError, OffsetOutOfRangeError
 from paceline.records.header import Kind
+from paceline.security.access import Asker
 from paceline.wire.fields import Fields
 from paceline.wire.names import check_name, check_readable_topic_name
 from paceline.wire.pins import LEASE_MS_MAX, LEASE_MS_MIN, PinView
+from paceline.wire.rights import SEE_TOPIC
 from paceline_broker.appender import Outcomes
 from paceline_broker.ports import LogWriter
 from paceline_broker.projections.consume_queues import queue_key
@@ -32,7 +34,7 @@ class PinCalls:
         self._ledger = ledger
         self._routes = routes
 
-    async def put(self, owner: str, document: dict[str, Any]) -> dict[str, Any]:
+    async def put(self, owner: str, document: dict[str, Any], *, asker: Asker) -> dict[str, Any]:
         """Set or renew a pin: `lease_ms`, and `queues` with offsets; none: all that is kept.
 
         A queue without an offset is pinned from its first kept one.
@@ -40,7 +42,7 @@ class PinCalls:
         owner = check_name(owner, "owner")
         fields = Fields(document, name="pin")
         lease_ms = fields.integer("lease_ms", low=LEASE_MS_MIN, high=LEASE_MS_MAX)
-        queues = self._queues(fields.any("queues")) if fields.has("queues") else None
+        queues = self._queues(fields.any("queues"), asker) if fields.has("queues") else None
         fields.done()
         record: dict[str, Any] = {}
 
@@ -81,18 +83,20 @@ class PinCalls:
             "pins": [_json(owner, pin) for owner, pin in pins.items()],
         }
 
-    def _queues(self, rows: object) -> list["_Wanted"]:
+    def _queues(self, rows: object, asker: Asker) -> list["_Wanted"]:
         if not isinstance(rows, list) or not 1 <= len(rows) <= QUEUES_MAX:
             raise BadRequestError(f"queues must be a list of 1 to {QUEUES_MAX}", field="queues")
         found = []
         for row in rows:
             fields = Fields(row, name="queues")
-            topic = self._routes.topic_named(check_readable_topic_name(fields.text("topic")))
+            name = check_readable_topic_name(fields.text("topic"))
+            asker.check_topic(name, *SEE_TOPIC)
+            topic = self._routes.topic_named(name)
             queue_id = fields.integer("queue")
             self._routes.check_queue(topic.topic_id, queue_id)
             offset = fields.integer("offset") if fields.has("offset") else None
-            name = f"{topic.topic} {self._routes.group}/{queue_id}"
-            found.append(_Wanted(queue_key(topic.topic_id, queue_id), offset, name))
+            text = f"{topic.topic} {self._routes.group}/{queue_id}"
+            found.append(_Wanted(queue_key(topic.topic_id, queue_id), offset, text))
             fields.done()
         return found
 

@@ -7,7 +7,6 @@ from paceline.wire.calls import messages as wire
 from paceline.wire.calls.request import U16_MAX
 from paceline.wire.message_ids import parse_offset_id
 from paceline.wire.names import check_readable_topic_name
-from paceline.wire.rights import SUB
 from paceline_broker.ports import Role
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.projections import Projections
@@ -21,6 +20,7 @@ from paceline_broker.service.queries.queries import (
     by_unique_key,
     check_range,
     everything,
+    no_message,
 )
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.rpc import AskerHandlers, Handlers
@@ -36,10 +36,10 @@ class QueryCalls:
         self._finder = Finder(role, work)
 
     def handlers(self) -> Handlers:
-        return {wire.Search: self.search, wire.Track: self.track}
+        return {wire.Search: self.search}
 
     def handlers_of_askers(self) -> AskerHandlers:
-        return {wire.Message: self.message}
+        return {wire.Message: self.message, wire.Track: self.track}
 
     async def message(self, asked: wire.Message, asker: Asker) -> wire.Found:
         """MessageNotFoundError; NotMasterError names another group."""
@@ -55,7 +55,11 @@ class QueryCalls:
                 group=message_id.group,
             )
         topic_id, row = await self._finder.by_id(message_id)
-        asker.check_topic(topic_id, SUB)
+        if asker.sees_less and not asker.sees_topic(self._routes.topic_name(topic_id)):
+            raise no_message(
+                message_id
+            )  # ids can be guessed: it tells as little as if none is there
+        asker.check_topic(topic_id, *asked.finds)
         return wire.Found({**row, "topic": self._routes.topic_name(topic_id)})
 
     async def search(self, asked: wire.Search) -> wire.Results:
@@ -84,7 +88,8 @@ class QueryCalls:
             return
         await self._ledger.query(lambda _: None)
 
-    async def track(self, asked: wire.Track) -> wire.Tracked:
+    async def track(self, asked: wire.Track, asker: Asker) -> wire.Tracked:
+        """Of the consumer groups that the asker may see."""
         topic = self._routes.topic_named(check_readable_topic_name(asked.topic))
         self._routes.check_queue(topic.topic_id, asked.queue)
         key = queue_key(topic.topic_id, asked.queue)
@@ -102,7 +107,8 @@ class QueryCalls:
                 if committed is not None
             ]
 
-        return wire.Tracked(await self._ledger.query(ask))
+        rows = await self._ledger.query(ask)
+        return wire.Tracked([row for row in rows if asker.sees_group(row.group)])
 
     def _matches(self, asked: wire.Search) -> Matches:
         if asked.key is not None:

@@ -52,6 +52,11 @@ RESULTS_MAX = 64
 """RocketMQ's defaultQueryMaxNum and maxMsgsNumBatch."""
 
 
+def no_message(message_id: OffsetMessageId) -> MessageNotFoundError:
+    """What is told of an id that no message has."""
+    return MessageNotFoundError(f"no message {message_id}: it was deleted, or never was")
+
+
 class Range(NamedTuple):
     """What to look through: store times [begin, end], and from which (queue, offset) on."""
 
@@ -95,7 +100,7 @@ class Finder:
         """
         position, number = PhysicalOffset(message_id.position), message_id.number
         reader = self._role.reader
-        gone = MessageNotFoundError(f"no message {message_id}: it was deleted, or never was")
+        gone = no_message(message_id)
         if position < reader.start:
             raise gone
         if position + HEADER_BYTES > reader.confirm:

@@ -22,9 +22,9 @@ from paceline.errors import (
 from paceline.records.header import Cause, Kind
 from paceline.security.access import Asker
 from paceline.wire import properties as names
+from paceline.wire.calls import messages as wire
 from paceline.wire.cluster import TopicView
 from paceline.wire.names import dlq_topic, is_system_topic, retry_topic
-from paceline.wire.rights import PUB
 from paceline_broker.ports import LogWriter, Role
 from paceline_broker.projections.consume_queues import queue_key, queue_of, topic_of
 from paceline_broker.service.counters import Counters
@@ -130,7 +130,7 @@ class Resend:
             try:
                 topic = self._topic(group, source, is_for_group=is_for_group)
                 if not is_for_group:
-                    asker.check_topic(topic.topic, PUB)
+                    asker.check_topic(topic.topic, *wire.Resend.finds)
                 # Before its queue is chosen: all may be sealed since, and it is stored all the same
                 made = projections.send_backs.made(topic.topic_id, source.packed)
                 queue = self._queue(topic, source) if made is None else 0

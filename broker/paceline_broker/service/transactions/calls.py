@@ -7,7 +7,6 @@ from paceline.errors import BadRequestError
 from paceline.security.access import Asker
 from paceline.wire.calls import messages as wire
 from paceline.wire.names import check_name
-from paceline.wire.rights import SEE_TOPIC
 from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.ports import Role
 from paceline_broker.service.ledger import Ledger
@@ -73,5 +72,5 @@ class Transactions:
 
     async def _show(self, asked: wire.Transaction, asker: Asker) -> dict[str, Any]:
         shown = await self.ends.show(asked.id)
-        asker.check_topic(shown["topic"], *SEE_TOPIC)
+        asker.check_topic(shown["topic"], *asked.finds)
         return shown

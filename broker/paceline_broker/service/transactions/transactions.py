@@ -25,9 +25,8 @@ from paceline.errors import (
 from paceline.records.header import Cause, Kind, pack_source
 from paceline.security.access import Asker
 from paceline.types import MasterEpoch
-from paceline.wire.calls.messages import EndRow
+from paceline.wire.calls.messages import EndRow, EndTransactions
 from paceline.wire.message_ids import parse_handle
-from paceline.wire.rights import PUB
 from paceline_broker.ports import LogWriter, Role
 from paceline_broker.projections.consume_queues import queue_of, topic_of
 from paceline_broker.projections.projections import Projections
@@ -343,7 +342,7 @@ class TransactionEnds:
         """NotAuthorizedError unless the asker may send to the topic, while there is one."""
         name = self._routes.topic_name(topic_of(half.key))
         if name:
-            end.asker.check_topic(name, PUB)
+            end.asker.check_topic(name, *EndTransactions.finds)
 
     def _append(
         self,

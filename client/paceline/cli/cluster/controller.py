@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from paceline.cli.needs import Group
 from paceline.cli.options import Connect, cluster_options, open_cluster, run_async
 from paceline.cli.output import echo_json, echo_table
 
@@ -18,7 +19,7 @@ WAIT_DEFAULT_S = 60
 _POLL_MS = 100
 
 
-@click.group("controller")
+@click.group("controller", cls=Group)
 def command() -> None:
     """Show the controllers; hand leadership over, change who they are."""
 

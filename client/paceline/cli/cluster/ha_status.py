@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from paceline.cli.needs import Command
 from paceline.cli.options import Connect, cluster_options, open_cluster, run_async
 from paceline.cli.output import echo_json, echo_table
-from paceline.errors import GroupNotFoundError, PacelineError
+from paceline.errors import GroupNotFoundError
 from paceline.platform.runtime import pause
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _CARE = (
 _COLUMNS = ("appended", "flushed", "lag_bytes", "lag_ms", "bytes_per_second")
 
 
-@click.command("ha-status")
+@click.command("ha-status", cls=Command)
 @click.argument("group", required=False)
 @click.option(
     "--wait-in-sync-ms",
@@ -102,10 +103,7 @@ async def _ask(cluster: "Cluster", group: "GroupView") -> Status | None:
 
 
 async def _status(cluster: "Cluster", address: str) -> Status | None:
-    try:
-        return await cluster.http.get(address, "/v1/status", timeout_ms=_TIMEOUT_MS)
-    except PacelineError:
-        return None
+    return await cluster.http.get_if_answered(address, "/v1/status", timeout_ms=_TIMEOUT_MS)
 
 
 async def _add_care(cluster: "Cluster", document: Status) -> None:

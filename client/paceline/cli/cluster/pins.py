@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from paceline.cli.asking import ask
+from paceline.cli.needs import Group
 from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
 from paceline.cli.output import echo_json, echo_table, utc
 from paceline.errors import BadRequestError, NotFoundError
@@ -22,7 +23,7 @@ FIRST = "first"
 LEASE_S_DEFAULT = 3600
 
 
-@click.group("pins")
+@click.group("pins", cls=Group)
 def command() -> None:
     """Keep retention away from old messages for a while."""
 

@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from paceline.cli.cluster.ha_status import command as ha_status
 from paceline.cli.cluster.pins import command as pins
+from paceline.cli.needs import Group
 from paceline.cli.options import Connect, cluster_options, open_cluster, run_async
 from paceline.cli.output import echo_json, echo_table
-from paceline.errors import PacelineError
 from paceline.wire.cluster import GroupSettings
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _STATUS_TIMEOUT_MS = 1_000
 _POSITIONS = ("end", "flushed", "confirm")
 
 
-@click.group("cluster")
+@click.group("cluster", cls=Group)
 def command() -> None:
     """Show the cluster; elect, clean, recover."""
 
@@ -66,13 +67,7 @@ async def _status(connect: Connect) -> Status:
 
 async def _ask(cluster: "Cluster", addresses: Sequence[str]) -> dict[str, Status | None]:
     """`/v1/status` of nodes by address; None: no answer, which is part of the picture."""
-
-    async def ask(address: str) -> Status | None:
-        try:
-            return await cluster.http.get(address, "/v1/status", timeout_ms=_STATUS_TIMEOUT_MS)
-        except PacelineError:
-            return None
-
+    ask = partial(cluster.http.get_if_answered, path="/v1/status", timeout_ms=_STATUS_TIMEOUT_MS)
     answers = await asyncio.gather(*(ask(address) for address in addresses))
     return dict(zip(addresses, answers, strict=True))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from paceline.cli.asking import ask
+from paceline.cli.needs import Group
 from paceline.cli.options import Connect, cluster_options
 from paceline.cli.output import echo_json, echo_table, subscribed
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from paceline.wire.clients import Kind, Row
 
 
-@click.group("client")
+@click.group("client", cls=Group)
 def command() -> None:
     """Show which producers and consumers are connected."""
 

@@ -3,9 +3,10 @@
 import click
 
 from paceline.cli.group import offsets, settings
+from paceline.cli.needs import Group
 
 
-@click.group("group")
+@click.group("group", cls=Group)
 def command() -> None:
     """Show, change and move consumer groups."""
 

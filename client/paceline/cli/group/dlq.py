@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paceline.cli.asking import ask
+from paceline.cli.needs import Group
 from paceline.cli.options import Connect, cluster_options
 from paceline.cli.output import echo_json, echo_table, utc
 from paceline.errors import PacelineError
@@ -20,7 +21,7 @@ _ALL_MAX = 1_000_000
 _BODY_SHOWN = 40
 
 
-@click.group("dlq")
+@click.group("dlq", cls=Group)
 def command() -> None:
     """List, show, resend dead letters of a consumer group."""
 

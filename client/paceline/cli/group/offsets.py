@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from paceline.cli.asking import ask
+from paceline.cli.needs import Command
 from paceline.cli.options import Connect, cluster_options
 from paceline.cli.output import echo_json, echo_table, subscribed
 from paceline.platform.runtime import SystemClock
@@ -23,7 +24,7 @@ def add_to(group: click.Group) -> None:
         group.add_command(found)
 
 
-@click.command("lag")
+@click.command("lag", cls=Command)
 @click.argument("group")
 @cluster_options
 def lag(group: str, connect: Connect, as_json: bool) -> None:
@@ -53,7 +54,7 @@ def lag(group: str, connect: Connect, as_json: bool) -> None:
     click.echo(f"{total:,} messages behind")
 
 
-@click.command("members")
+@click.command("members", cls=Command)
 @click.argument("group")
 @cluster_options
 def members(group: str, connect: Connect, as_json: bool) -> None:
@@ -85,7 +86,7 @@ def members(group: str, connect: Connect, as_json: bool) -> None:
         click.echo(f"not all members subscribe to {topic} in the same way", err=True)
 
 
-@click.command("reset")
+@click.command("reset", cls=Command)
 @click.argument("group")
 @click.argument("topic")
 @click.option(
@@ -110,7 +111,7 @@ def reset(
     _echo_moved(rows, group, as_json=as_json)
 
 
-@click.command("clone")
+@click.command("clone", cls=Command)
 @click.argument("group")
 @click.argument("topic")
 @click.option("--from", "source", required=True, help="The group whose offsets are taken.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paceline.cli.asking import ask
+from paceline.cli.needs import Command
 from paceline.cli.options import Connect, cluster_options
 from paceline.cli.output import echo_json, echo_table
 
@@ -43,7 +44,7 @@ _set_option = click.option(
 )
 
 
-@click.command("list")
+@click.command("list", cls=Command)
 @cluster_options
 def list_(connect: Connect, as_json: bool) -> None:
     """List the consumer groups on record by name."""
@@ -66,7 +67,7 @@ def list_(connect: Connect, as_json: bool) -> None:
         click.echo("no consumer groups yet; one is made when it first consumes", err=True)
 
 
-@click.command("describe")
+@click.command("describe", cls=Command)
 @click.argument("name")
 @cluster_options
 def describe(name: str, connect: Connect, as_json: bool) -> None:
@@ -74,7 +75,7 @@ def describe(name: str, connect: Connect, as_json: bool) -> None:
     _show(ask(connect, lambda admin: admin.consumer_groups.get(name)), as_json)
 
 
-@click.command("create")
+@click.command("create", cls=Command)
 @click.argument("name")
 @_set_option
 @cluster_options
@@ -83,7 +84,7 @@ def create(name: str, settings: dict[str, Any], connect: Connect, as_json: bool)
     _show(ask(connect, lambda admin: admin.consumer_groups.create(name, **settings)), as_json)
 
 
-@click.command("alter")
+@click.command("alter", cls=Command)
 @click.argument("name")
 @_set_option
 @cluster_options
@@ -94,7 +95,7 @@ def alter(name: str, settings: dict[str, Any], connect: Connect, as_json: bool) 
     _show(ask(connect, lambda admin: admin.consumer_groups.alter(name, **settings)), as_json)
 
 
-@click.command("delete")
+@click.command("delete", cls=Command)
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @cluster_options

@@ -6,6 +6,7 @@ import click
 from click.exceptions import Exit
 
 from paceline.cli.asking import ask
+from paceline.cli.needs import Group
 from paceline.cli.options import Connect, cluster_options
 from paceline.cli.output import echo_json, echo_table
 from paceline.errors import BadRequestError
@@ -13,7 +14,7 @@ from paceline.errors import BadRequestError
 _RESOURCE = "Topic:NAME, Group:NAME, Cluster:*; NAME* is a prefix, * alone is everything."
 
 
-@click.group("acl")
+@click.group("acl", cls=Group)
 def command() -> None:
     """Show, change, explain and check what users may do."""
 

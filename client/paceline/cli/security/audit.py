@@ -6,13 +6,14 @@ from typing import Any
 import click
 
 from paceline.cli.asking import ask
+from paceline.cli.needs import Group
 from paceline.cli.options import Connect, cluster_options, unix_ms_of
 from paceline.cli.output import echo_json, echo_table, shown
 
 LIMIT_DEFAULT = 100
 
 
-@click.group("audit")
+@click.group("audit", cls=Group)
 def command() -> None:
     """Search who has done, or was refused, what."""
 

@@ -5,11 +5,12 @@ from typing import Any
 import click
 
 from paceline.cli.asking import ask
+from paceline.cli.needs import Group
 from paceline.cli.options import Connect, cluster_options
 from paceline.cli.output import echo_json, echo_table
 
 
-@click.group("quota")
+@click.group("quota", cls=Group)
 def command() -> None:
     """Show, set and delete quotas of users, clients, namespaces and topics."""
 

@@ -8,6 +8,7 @@ import click
 from click.exceptions import Exit
 
 from paceline.cli.asking import ask, ask_as_stranger, ask_secret
+from paceline.cli.needs import Command, Group
 from paceline.cli.options import Connect, cluster_options, defaults
 from paceline.cli.output import echo_json
 from paceline.cli.profiles import Profile, read_profiles, write_profile
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from paceline.net.connect import Credentials
 
 
-@click.group("security")
+@click.group("security", cls=Group)
 def command() -> None:
     """Switch users and rights on and off."""
 
@@ -108,7 +109,7 @@ def _done(tells_json: bool, as_json: bool, mode: str) -> None:
         click.echo(f"rights are {mode}")
 
 
-@click.command("login")
+@click.command("login", cls=Command)
 @click.option("--access-key", help="Asked for if neither it nor a user is given.")
 @click.option("--user", help="Log in with the password of this user, for 12 hours.")
 @click.option(
@@ -169,7 +170,7 @@ def logout(as_json: bool) -> None:
         click.echo(f"profile {name} " + ("removed" if is_there else "is not there"))
 
 
-@click.command("whoami")
+@click.command("whoami", cls=Command)
 @cluster_options
 def whoami(connect: Connect, as_json: bool) -> None:
     """Show as whom the cluster knows you, and what you may do."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paceline.cli.asking import ask, ask_as_stranger, ask_secret
+from paceline.cli.needs import Group
 from paceline.cli.options import Connect, cluster_options
 from paceline.cli.output import echo_json, echo_table, utc
 from paceline.errors import BadRequestError
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 DAY_MS = 24 * 3600 * 1000
 
 
-@click.group("user")
+@click.group("user", cls=Group)
 def command() -> None:
     """Show, make, change and delete users; give them access keys."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from paceline.cli.needs import Command
 from paceline.cli.options import (
     Connect,
     cluster_options,
@@ -67,7 +68,7 @@ class Template:
         )
 
 
-@click.command("send")
+@click.command("send", cls=Command)
 @click.argument("topic")
 @click.argument("text", required=False)
 @click.option("--key", help="Key of every message: messages of one key stay in order.")

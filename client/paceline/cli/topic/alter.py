@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paceline.cli.asking import ask
+from paceline.cli.needs import Command
 from paceline.cli.options import Connect, cluster_options
 from paceline.cli.output import echo_json
 from paceline.wire.static_topics import LOGICAL_QUEUES_MAX
@@ -26,14 +27,14 @@ _PERMS = {
     "0": 0,
 }
 """RocketMQ's numbers are understood too."""
-Command = Callable[..., Any]
+Function = Callable[..., Any]
 
 
-def queue_option(name: str, text: str) -> Callable[[Command], Command]:
+def queue_option(name: str, text: str) -> Callable[[Function], Function]:
     return click.option(name, type=click.IntRange(1, QUEUES_MAX), default=None, help=text)
 
 
-def topic_options(command: Command) -> Command:
+def topic_options(command: Function) -> Function:
     """Permissions, message type and attributes."""
     options = (
         click.option(
@@ -81,7 +82,7 @@ def add_to(group: click.Group) -> None:
     group.add_command(alter)
 
 
-@click.command("alter")
+@click.command("alter", cls=Command)
 @click.argument("name")
 @queue_option("--queues", "Queues in each broker group, to read and to write.")
 @queue_option("--read-queues", "Queues that consumers read.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paceline.cli.asking import ask
+from paceline.cli.needs import Group
 from paceline.cli.options import Connect, cluster_options, find_topic, open_cluster, run_async
 from paceline.cli.output import echo_json, echo_table
 from paceline.cli.topic import alter, static
@@ -23,7 +24,7 @@ QUEUES_DEFAULT = 8
 _CALL_TIMEOUT_MS = 2_000
 
 
-@click.group("topic")
+@click.group("topic", cls=Group)
 def command() -> None:
     """Create, alter, remap, list, describe, delete topics."""
 

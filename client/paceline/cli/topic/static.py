@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paceline.cli.asking import ask
+from paceline.cli.needs import Command
 from paceline.cli.options import Connect, cluster_options
 from paceline.cli.output import echo_json, echo_table
 from paceline.errors import DeadlineError
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
     from paceline.wire.cluster import TopicView
 
 WAIT_DEFAULT_MS = 10_000
-Command = Callable[..., Any]
+Function = Callable[..., Any]
 
 
-def logical_queues_option(command: Command) -> Command:
+def logical_queues_option(command: Function) -> Function:
     return click.option(
         "--logical-queues",
         "--static",
@@ -30,7 +31,7 @@ def logical_queues_option(command: Command) -> Command:
     )(command)
 
 
-def groups_option(command: Command) -> Command:
+def groups_option(command: Function) -> Function:
     return click.option(
         "--group",
         "groups",
@@ -44,7 +45,7 @@ def add_to(group: click.Group) -> None:
     group.add_command(remap)
 
 
-@click.command("remap")
+@click.command("remap", cls=Command)
 @click.argument("name")
 @click.argument("logical_queue", type=click.IntRange(0, LOGICAL_QUEUES_MAX - 1))
 @click.argument("group")

@@ -19,7 +19,17 @@ from paceline.wire.calls.request import (
     matching,
 )
 from paceline.wire.fields import I64_MAX
-from paceline.wire.rights import GET, KNOWN_USER, PUB, SEE_CLUSTER, SUB, UPDATE, on_group, on_topic
+from paceline.wire.rights import (
+    GET,
+    KNOWN_USER,
+    PUB,
+    SEE_CLUSTER,
+    SEE_TOPIC,
+    SUB,
+    UPDATE,
+    on_group,
+    on_topic,
+)
 
 ROWS_MAX = 1000
 """Messages of one call."""
@@ -119,6 +129,7 @@ class Resend(Request[Resent], kw_only=True):
 
     routes = (Route("POST", "/v1/groups/{group}/dead-letters/resend"),)
     needs = (on_group(UPDATE),)
+    finds = (PUB,)
     group: Text
     messages: Annotated[list[ResendRow], Meta(min_length=1, max_length=ROWS_MAX)]
     to: Literal["topic", "group"] = "topic"
@@ -202,6 +213,7 @@ class EndTransactions(Request[TransactionEnds], kw_only=True):
     """End transactions: 1 to 4096 in all."""
 
     needs = KNOWN_USER
+    finds = (PUB,)
     commit: TransactionIds = []
     rollback: TransactionIds = []
 
@@ -260,6 +272,7 @@ class Transaction(Request[dict[str, Any]], kw_only=True):
 
     routes = (Route("GET", "/v1/transactions/{id}"),)
     needs = KNOWN_USER
+    finds = SEE_TOPIC
     id: Text
 
 
@@ -274,6 +287,7 @@ class Message(Request[Found], kw_only=True):
 
     routes = (Route("GET", "/v1/messages/{id}"),)
     needs = KNOWN_USER
+    finds = (SUB,)
     id: Text
 
 

@@ -19,7 +19,7 @@ from msgspec import Meta
 from paceline.errors import BadRequestError, OutcomeUnknownError, PacelineError
 from paceline.wire.fields import ADDRESS_PATTERN, I64_MAX
 from paceline.wire.names import CLIENT_ID_PATTERN
-from paceline.wire.rights import Needs
+from paceline.wire.rights import Action, Needs
 
 U16_MAX = 2**16 - 1
 U32_MAX = 2**32 - 1
@@ -121,6 +121,9 @@ class Request(
     needs: ClassVar[Needs | None] = None
     """Rights that whoever asks must have. None would be undeclared: a test finds it, and nodes
     carry out no such request."""
+    finds: ClassVar[tuple[Action, ...]] = ()
+    """One of these is needed on the topic that the request does not name and its handler finds,
+    which checks it."""
     also_names: ClassVar[Needs] = ()
     """Fields with names of topics or consumer groups that `needs` says nothing of: a client in a
     namespace gives them its own names."""

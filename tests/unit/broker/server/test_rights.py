@@ -147,6 +147,74 @@ async def test_a_fetch_is_for_whom_may_read_all_its_topics() -> None:
     assert (bob, problem["code"]) == (403, "NOT_AUTHORIZED")
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/topics/{}/messages", {"messages": [{"body": "x"}]}),
+        ("GET", "/v1/topics/{}/queues/0/messages?offset=0", None),
+        ("POST", "/v1/fetch", {"queues": [{"topic": "{}", "queue": 0, "offset": 0}]}),
+        ("PUT", "/v1/groups/g/offsets", {"offsets": [{"topic": "{}", "queue": 0, "offset": 0}]}),
+        ("POST", "/v1/groups/g/locks", {"client_id": "c", "queues": [{"topic": "{}", "queue": 0}]}),
+        ("PUT", "/v1/pins/g", {"lease_ms": 60_000, "queues": [{"topic": "{}", "queue": 0}]}),
+        ("GET", "/v1/topics/{}/search", None),
+        ("GET", "/v1/topics/{}/track?queue=0&offset=0", None),
+        ("POST", "/v1/topics/{}/recall", {"handle": "recall.g1:1ac0:0.73a2a967"}),
+    ],
+)
+async def test_a_refusal_does_not_tell_whether_there_is_such_a_topic(
+    method: str, path: str, body: dict[str, Any] | None
+) -> None:
+    told = []
+    async with a_secured_door(ana=(entry("Group:g", SUB), entry("Topic:mine*", PUB, SUB))) as door:
+        for topic in ("orders", "nosuch"):
+            text = None if body is None else orjson.dumps(body).replace(b"{}", topic.encode())
+            status, problem = await door.ask(
+                method, path.format(topic), data=text, headers={**bearer("ana"), **JSON_TYPE}
+            )
+            detail = problem["detail"].replace(topic, "TOPIC")
+            told.append((status, problem["code"], detail, problem["resource"].replace(topic, "")))
+
+    assert told[0][:2] == (403, "NOT_AUTHORIZED")
+    assert told[0] == told[1]
+
+
+async def test_a_message_id_does_not_tell_what_stands_at_its_place() -> None:
+    """Ids are places in the log, so they can be guessed."""
+    async with a_secured_door(ana=(entry("Topic:mine*", SUB),)) as door:
+        door.service.sender.send(a_batch(b"secret"), Answers(), 0)
+        door.writer.confirm_all()
+        group = door.role.identity.group
+        told = []
+        for position in ("190", "7"):
+            path = f"/v1/messages/{group}:{position}:0"
+            assert (await door.ask("GET", path, headers=bearer("root")))[0] in (200, 404)
+            status, problem = await door.ask("GET", path, headers=bearer("ana"))
+            told.append((status, problem["code"], problem["detail"].replace(f":{position}:", "")))
+        there = await door.ask("GET", f"/v1/messages/{group}:190:0", headers=bearer("root"))
+
+    assert there[0] == 200
+    assert told[0][:2] == (404, "MESSAGE_NOT_FOUND")
+    assert told[0] == told[1]
+
+
+async def test_a_track_shows_the_groups_that_one_may_see() -> None:
+    rights = (entry("Topic:orders", SUB), entry("Group:mine", SUB))
+    async with a_secured_door(ana=rights) as door:
+        door.service.sender.send(a_batch(b"one"), Answers(), 0)
+        door.writer.confirm_all()
+        for group in ("mine", "theirs"):
+            body = {"offsets": [{"topic": "orders", "queue": 0, "offset": 1}]}
+            path = f"/v1/groups/{group}/offsets"
+            status, _ = await door.ask("PUT", path, body, headers={**bearer("root"), **JSON_TYPE})
+            assert status == 200
+        path = "/v1/topics/orders/track?queue=0&offset=0"
+        ana = (await door.ask("GET", path, headers=bearer("ana")))[1]
+        root = (await door.ask("GET", path, headers=bearer("root")))[1]
+
+    assert [row["group"] for row in root["groups"]] == ["mine", "theirs"]
+    assert [row["group"] for row in ana["groups"]] == ["mine"]
+
+
 async def test_a_stream_sends_and_reads_what_its_user_may() -> None:
     async with a_secured_door(ana=(entry("Topic:orders", PUB),)) as door:
         stream = await RawStream.open(door.port, bearer("ana"))
