@@ -126,6 +126,8 @@ class Requester:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 address = await self._address(timeout_ms)
+                if isinstance(self._trouble, NotAuthorizedError):
+                    raise _no_replies("not sent", self._trouble)
                 properties = {
                     **(message.properties or {}),
                     CORRELATION_ID: correlation_id,
@@ -222,6 +224,8 @@ class Requester:
                 raise  # the system's topic is never deleted: a bug
             except PacelineError as error:  # retention has overtaken us, or damaged bytes
                 self._trouble = error
+                if isinstance(error, NotAuthorizedError):
+                    self._end_waiting(_no_replies("it may have been acted upon", error))
                 log.warning("replies_interrupted", extra={"error": error.message})
                 if isinstance(error, OffsetOutOfRangeError) and "goes_on_at" not in error.details:
                     await _go_on_at_end(consumer, error)
@@ -229,6 +233,11 @@ class Requester:
                 continue
             for reply in replies:
                 self._take(reply)
+
+    def _end_waiting(self, error: PacelineError) -> None:
+        for waiter in self._waiting.values():
+            if not waiter.done():
+                waiter.set_exception(error)
 
     def _take(self, reply: ReceivedMessage) -> None:
         """Hand a reply to whoever waits for it. Late and foreign ones change nothing."""
@@ -241,6 +250,13 @@ class Requester:
             self.counts.late += 1
             return
         waiter.set_result(reply)
+
+
+def _no_replies(what: str, error: NotAuthorizedError) -> NotAuthorizedError:
+    """Of a request whose reply nobody would let us read."""
+    return NotAuthorizedError(
+        f"no reply to a request can be read, {what}: {error.message}", **error.details
+    )
 
 
 async def _go_on_at_end(consumer: PullConsumer, error: OffsetOutOfRangeError) -> None:

@@ -13,6 +13,7 @@ from paceline.errors import (
     BadRequestError,
     DeadlineError,
     NoPermissionError,
+    NotAuthorizedError,
     NotMasterError,
     PacelineError,
     RequestTimeoutError,
@@ -240,3 +241,20 @@ def test_a_reply_goes_to_the_requesters_queue_with_its_correlation_id() -> None:
     assert ReplyAddress.from_text(address.to_text()) == address
     assert message.queue == (REPLY_TOPIC, "g2", 3)
     assert message.properties == {"CORRELATION_ID": "c-1", "REPLY_TO_CLIENT": "g2/3/a/b"}
+
+
+async def test_a_request_whose_reply_may_not_be_read_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def refused(self: PullConsumer, **_: int) -> list[ReceivedMessage]:
+        raise NotAuthorizedError("ana may not Sub", user="ana", actions=["Sub"])
+
+    monkeypatch.setattr(PullConsumer, "poll", refused)
+    async with a_cluster() as cluster, Producer(cluster.controller) as producer:
+        add_topics(cluster)
+        with pytest.raises(NotAuthorizedError, match="may have been acted upon: ana may not Sub"):
+            await producer.request(Message("sums", b"1"), timeout_ms=20_000)
+        with pytest.raises(NotAuthorizedError, match="not sent: ana may not Sub") as raised:
+            await producer.request(Message("sums", b"2"), timeout_ms=20_000)
+
+    assert raised.value.details["actions"] == ["Sub"]
