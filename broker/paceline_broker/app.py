@@ -157,7 +157,7 @@ class Broker:
         node = AuditNode(
             config.node_id(), config.data_dir, config.audit_sample_one_in, config.source_host
         )
-        return AuditSending(
+        audit = AuditSending(
             node,
             self._service.access,
             disk=disk,
@@ -166,6 +166,8 @@ class Broker:
             proofs=self._proofs,
             dial=self._dial,
         )
+        self._server.on_refused = self._dial.on_refused = audit.peers.refused
+        return audit
 
     def _make_hand_over(self) -> ActingHandover:
         kept, http = self._acting_file, self._probes

@@ -5,6 +5,7 @@ Owned by the event loop. `start`, then it serves until `stop`; `ended` is set wh
 
 import asyncio
 import logging
+from functools import partial
 from typing import Any
 
 import orjson
@@ -161,7 +162,7 @@ class ControllerNode:
         node = AuditNode(
             config.controller_id, config.data_dir, config.audit_sample_one_in, config.source_host
         )
-        return AuditSending(
+        audit = AuditSending(
             node,
             self.access,
             disk=disk,
@@ -170,6 +171,8 @@ class ControllerNode:
             proofs=self.proofs,
             dial=self.dial,
         )
+        self.quorum.on_refused(partial(audit.peers.refused, "raft"))
+        return audit
 
     def _make_announcer(self) -> ControllersAnnouncer:
         return ControllersAnnouncer(
@@ -214,6 +217,7 @@ class ControllerNode:
             view_text=self.view_text,
             security_text=self.security_text,
             clock=clock,
+            on_refused=self._audit.peers.refused,
         )
 
     def _make_metrics(self) -> ControllerMetrics:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from paceline.errors import PacelineError
 from paceline.types import ControllerId
 
 # Commands, results and events are JSON objects: they go through the journal as canonical JSON.
@@ -29,6 +30,8 @@ reading the machine right then shows every earlier committed command."""
 
 
 MembersCallback: TypeAlias = Callable[[], None]
+RefusedCallback: TypeAlias = Callable[[str, PacelineError], None]
+"""An address (empty: nobody knows it), and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +180,11 @@ class Quorum(Protocol):
 
     def on_members(self, callback: MembersCallback) -> None:
         """Register before `start`. Called when another generation is committed."""
+        ...
+
+    def on_refused(self, callback: RefusedCallback) -> None:
+        """Register before `start`. Called when a peer has not shown that it is a controller of this
+        cluster."""
         ...
 
     def on_applied(self, callback: AppliedCallback) -> None:

@@ -16,6 +16,7 @@ from paceline_controller.quorum import (
     MembersCallback,
     MembersWish,
     QuorumStatus,
+    RefusedCallback,
     RestoredCallback,
     Result,
     StateMachine,
@@ -125,6 +126,9 @@ class MemoryQuorum:
 
     def on_members(self, callback: MembersCallback) -> None:
         """Its members never change."""
+
+    def on_refused(self, callback: RefusedCallback) -> None:
+        """It has no links."""
 
     def on_applied(self, callback: AppliedCallback) -> None:
         self._on_applied.append(callback)

@@ -22,9 +22,21 @@ def kept(
     on_record: Callable[[], None] = lambda: None,
 ) -> tuple[Audit, AuditFiles]:
     """An audit with files on the disk."""
-    audit, files = Audit(clock), AuditFiles(disk, FOLDER)
+    audit = Audit(clock)
+    return audit, kept_by(audit, disk, sample_one_in=sample_one_in, on_record=on_record)
+
+
+def kept_by(
+    audit: Audit,
+    disk: MemoryDisk,
+    *,
+    sample_one_in: int = 0,
+    on_record: Callable[[], None] = lambda: None,
+) -> AuditFiles:
+    """Files on the disk, which the audit writes from now on."""
+    files = AuditFiles(disk, FOLDER)
     audit.keep(files, node="c1", sample_one_in=sample_one_in, on_record=on_record)
-    return audit, files
+    return files
 
 
 def tell(audit: Audit, count: int = 1, *, kind: Kind = Kind.CHANGE, caller: Caller = ROOT) -> None:

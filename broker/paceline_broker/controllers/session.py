@@ -174,7 +174,12 @@ class _Link:
         answer = await socket.receive()
         if answer.type is not aiohttp.WSMsgType.TEXT:  # as a refusal is: nothing is proven by it
             self._seals = hello.seals(secret, challenge, is_dialer=True)
-        welcome = self._parsed(answer)
+        try:
+            welcome = self._parsed(answer)
+        except PeerError as error:
+            if answer.type is aiohttp.WSMsgType.BINARY:  # and sealed with another secret
+                self._unproven(error)
+            raise
         if isinstance(welcome, wire.Refused):
             owner.refused(welcome)
             raise PeerError(f"{self.address} refused the session: {welcome.detail}")
@@ -186,6 +191,7 @@ class _Link:
             wire.check_welcome(welcome, challenge, hello, secret)
         except UnauthenticatedError as error:
             owner.refused(wire.Refused(code=error.code, detail=error.message))
+            self._unproven(error)
             raise
         if identity.cluster_id is not None and welcome.cluster_id not in (
             None,
@@ -198,6 +204,9 @@ class _Link:
                 extra={"to": self.address, "cluster_id": welcome.cluster_id},
             )
         self.is_leader = welcome.is_leader
+
+    def _unproven(self, error: PacelineError) -> None:
+        self._owner.dial.on_refused("session", self.address.rpartition(":")[0], error)
 
     def _parsed(self, message: aiohttp.WSMessage) -> wire.FromController:
         kind = aiohttp.WSMsgType.TEXT if self._seals is None else aiohttp.WSMsgType.BINARY

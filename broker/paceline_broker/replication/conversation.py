@@ -1,7 +1,7 @@
 """The client side of a repair or escape connection: one message at a time, each with a deadline."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -38,11 +38,17 @@ class Conversation:
     """
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer_timeout_s: float
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        answer_timeout_s: float,
+        refused: Callable[[str, UnauthenticatedError], None],
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._answer_timeout_s = answer_timeout_s
+        self._refused = refused
+        """Told the door, and why."""
         self._seals: Seals | None = None
         """From the challenge on, unless inside TLS."""
         self._content = b""
@@ -55,7 +61,11 @@ class Conversation:
         """Connect. Raises DeadlineError, OSError."""
         opening = asyncio.open_connection(host, port, **dial.options(host))
         reader, writer = await _in_time(opening, CONNECT_TIMEOUT_S)
-        return cls(reader, writer, answer_timeout_s)
+
+        def refused(door: str, error: UnauthenticatedError) -> None:
+            dial.on_refused(door, host, error)
+
+        return cls(reader, writer, answer_timeout_s, refused)
 
     async def greet(
         self, hello: Hello, kind: type[ChallengeT], secrets: ClusterSecrets
@@ -69,7 +79,9 @@ class Conversation:
         challenge = await self.hear(kind)
         secret = challenge.proven_by(secrets.all, hello)
         if secret is None:
-            raise UnauthenticatedError("the peer does not hold this cluster's secret")
+            error = UnauthenticatedError("the peer does not hold this cluster's secret")
+            self._refused(hello.PURPOSE, error)
+            raise error
         group, replica_id = challenge.group_of(hello), challenge.replica_id
         check_broker(self._writer, group=group, replica_id=replica_id)
         self._seals = hello.seals(secret, peer_nonce=challenge.nonce, is_dialer=True)

@@ -59,7 +59,8 @@ class Audit:
 
     Records are rows with `unix_ms`, `node`, `user`, `access_key`, `source`, `door`, `call`,
     `about`, `action`, `resource`, `decision`, `rule`, `outcome`, `request_id`, `sequence` (of the
-    node), and `dropped`: how many were left out before it.
+    node), `times` (of refused proofs of nodes, which are told together; else 1), and `dropped`:
+    how many were left out before it.
     """
 
     def __init__(self, messages: Messages) -> None:

@@ -133,6 +133,7 @@ class Audit:
         outcome: str,
         *,
         about: str = "",
+        times: int = 1,
     ) -> None:
         """Write a record; never raises, and never waits for the disk or another node."""
         files = self._files
@@ -161,6 +162,7 @@ class Audit:
             rule=_cut(decided.rule),
             outcome=outcome,
             request_id=caller.request_id,
+            times=times,
             dropped=self._untold,
         )
         try:

@@ -21,6 +21,7 @@ from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.platform.telemetry import Metrics
 from paceline.security.access import Access
 from paceline.security.audit_files import AuditFiles, Batch
+from paceline.security.audit_peers import RefusedPeers
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial
 from paceline.wire.calls.audit import TakeAudit
@@ -60,6 +61,7 @@ class AuditSending:
     ) -> None:
         """`view`: the newest one that this node knows."""
         self._node, self._access = node, access
+        self.peers = RefusedPeers(access)
         self._disk, self._random, self._view = disk, random, view
         self._proofs, self._dial = proofs, dial
         self._files: AuditFiles | None = None
@@ -81,6 +83,7 @@ class AuditSending:
     async def stop(self) -> None:
         """What is not sent yet stays in the files."""
         self._is_running = False
+        self.peers.close()
         await cancel_and_wait(self._task)
         if self._http is not None:
             await self._http.close()

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-from paceline.errors import BadRequestError
+from paceline.errors import BadRequestError, PacelineError, PeerError
 from paceline.platform.runtime import spawn
 from paceline.platform.telemetry import strangers
 from paceline.security.certificates import handshake_sentence
@@ -52,10 +52,12 @@ async def listen(
     *,
     tls: NodeTls | None = None,
     is_for_nodes: bool = False,
+    on_refused: Callable[[str, PacelineError], None] = lambda source, error: None,
 ) -> Listening:
     """Serve a protocol for each connection. OSError: the port is in use.
 
-    `is_for_nodes`: whoever comes by TLS must show a certificate.
+    `is_for_nodes`: whoever comes by TLS must show a certificate. `on_refused` is told the address
+    and why of whoever comes without TLS where it is demanded, or fails to agree on it.
     """
     loop = asyncio.get_running_loop()
     if tls is None:
@@ -67,7 +69,7 @@ async def listen(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     ]
-    door = _Door(factory, tls, sockets, is_for_nodes=is_for_nodes)
+    door = _Door(factory, tls, sockets, is_for_nodes=is_for_nodes, on_refused=on_refused)
     return Listening(sockets[0].getsockname()[1], door.close)
 
 
@@ -97,7 +99,9 @@ class _Door:
         sockets: list[socket.socket],
         *,
         is_for_nodes: bool,
+        on_refused: Callable[[str, PacelineError], None],
     ) -> None:
+        self._on_refused = on_refused
         self._is_for_nodes = is_for_nodes
         self._factory = factory
         self._tls = tls
@@ -196,6 +200,7 @@ class _Door:
             self._serve(connection, source, None)
             return
         strangers.warning("plain_refused", extra={"source": source})
+        self._on_refused(source, _TLS_ONLY)
         try:
             connection.send(refusal(_TLS_ONLY))
         except OSError:
@@ -228,6 +233,7 @@ class _Door:
             self._tls.failed_count += 1
             why = handshake_sentence(error) if isinstance(error, ssl.SSLError) else repr(error)
             strangers.warning("tls_handshake_failed", extra={"source": source, "why": why})
+            self._on_refused(source, PeerError(why))
             connection.close()
         else:
             self._tls.tls_count += context is not None

@@ -8,11 +8,12 @@ one stays. New connections have the new one, open ones stay.
 import hashlib
 import logging
 import ssl
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from paceline.errors import ConfigError
+from paceline.errors import ConfigError, PacelineError
 from paceline.platform.ports import Clock
 from paceline.platform.runtime import pause
 from paceline.platform.telemetry import Metrics
@@ -169,6 +170,8 @@ class Dial:
         """`source_host`: local address that connections start from; empty: the system chooses."""
         self._tls = tls if tls is not None and tls.dials else None
         self._local = (source_host, 0) if source_host else None
+        self.on_refused: Callable[[str, str, PacelineError], None] = lambda door, host, error: None
+        """`RefusedPeers.refused`: told of who was dialled and has not proven the secret."""
 
     def http(self, address: str, path: str) -> dict[str, Any]:
         """`url` and `ssl` of an HTTP request, as aiohttp wants them."""

@@ -23,6 +23,7 @@ from paceline.errors import (
     NotLeaderError,
     OutcomeUnknownError,
     OverloadedError,
+    PacelineError,
     ShuttingDownError,
     StorageError,
 )
@@ -38,6 +39,7 @@ from paceline_controller.quorum import (
     MembersCallback,
     MembersWish,
     QuorumStatus,
+    RefusedCallback,
     RestoredCallback,
     Result,
     StateMachine,
@@ -111,6 +113,7 @@ class RaftQuorum:
         self._restored_callbacks: list[RestoredCallback] = []
         self._leadership_callbacks: list[LeadershipCallback] = []
         self._members_callbacks: list[MembersCallback] = []
+        self._refused_callbacks: list[RefusedCallback] = []
         self._barriers = Barriers(self._propose_barrier)
         self._hand_over = HandOver(clock)
         self._comparison = Comparison(controller_id, self._settings, machine.digest, self.send)
@@ -283,6 +286,10 @@ class RaftQuorum:
         """See `Quorum.on_members`."""
         self._members_callbacks.append(callback)
 
+    def on_refused(self, callback: RefusedCallback) -> None:
+        """See `Quorum.on_refused`."""
+        self._refused_callbacks.append(callback)
+
     @property
     def port(self) -> int:
         """The port listened on, once started."""
@@ -348,6 +355,10 @@ class RaftQuorum:
             self._guarded(lambda core: self._comparison.received(core, peer, message))
         else:
             self._guarded(lambda core: core.receive(peer, message))
+
+    def peer_refused(self, source: str, error: PacelineError) -> None:
+        for callback in self._refused_callbacks:
+            callback(source, error)
 
     def members_heard(self) -> None:
         """Links, stores and addresses go by the log and by what peers proved to know."""

@@ -70,7 +70,9 @@ class SessionServer:
         view_text: Callable[[], str],
         security_text: Callable[[], str],
         clock: Clock,
+        on_refused: Callable[[str, str, PacelineError, str], None],
     ) -> None:
+        """`on_refused`: `RefusedPeers.refused`."""
         self._machine = machine
         self._quorum = quorum
         self._proposer = proposer
@@ -85,6 +87,7 @@ class SessionServer:
         self._view_text = view_text
         self._security_text = security_text
         self._clock = clock
+        self._on_refused = on_refused
         self.is_closing = False
 
     async def serve(self, request: web.Request) -> web.WebSocketResponse:
@@ -147,10 +150,8 @@ class SessionServer:
             self._check_cluster(hello)
         except PacelineError as error:
             strangers.warning("session_refused", extra={"code": error.code, "why": error.message})
-            access, principal, *_ = request[ASKER]
-            if isinstance(error, UnauthenticatedError) and access.is_on:
-                caller = principal._replace(door="session").caller()
-                access.audit.refused(caller, error, "session")
+            principal = request[ASKER].principal
+            self._on_refused("session", principal.source, error, principal.request_id)
             await socket.send_str(
                 wire.encode(wire.Refused(code=error.code, detail=error.message[:4096]))
             )

@@ -1,5 +1,6 @@
 """A new cluster secret comes in three steps, each at one controller before the others."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -37,13 +38,36 @@ async def test_controllers_in_two_steps_of_a_rotation_link(
 
 
 async def test_controllers_two_steps_apart_refuse_each_other(cluster: Cluster) -> None:
+    said: list[str] = []
     for name, secrets in zip(NAMES, ((OLD,), (NEW,), (NEW,)), strict=True):
-        await cluster.make(name, secrets=ClusterSecrets(*secrets)).start()
+        node = cluster.make(name, secrets=ClusterSecrets(*secrets))
+        node.on_refused(lambda source, error: said.append(f"{source}: {error.message}"))
+        await node.start()
 
     first, second, third = NAMES
     await eventually(lambda: is_linked(cluster, second, third))
     assert not is_linked(cluster, second, first)
     assert not is_linked(cluster, third, first)
+    await eventually(lambda: bool(said))
+    assert all(text.startswith("127.0.0.1: controller 'c") for text in said)
+    assert all(text.endswith("has another cluster secret") for text in said)
+
+
+async def test_what_strangers_say_to_the_raft_port_is_refused_and_not_repeated(
+    cluster: Cluster,
+) -> None:
+    refused: list[str] = []
+    node = cluster.make(NAMES[0], secrets=ClusterSecrets(OLD))
+    node.on_refused(lambda source, error: refused.append(f"{source}: {error.message}"))
+    await node.start()
+
+    reader, writer = await asyncio.open_connection(*cluster.addresses[NAMES[0]])
+    writer.write(b"GET / HTTP/1.1\r\nAuthorization: Bearer k.sk_secret\r\n\r\n")
+    await eventually(lambda: bool(refused))
+    writer.close()
+
+    assert refused[0].startswith("127.0.0.1: handshake of ")
+    assert "sk_" not in refused[0]
 
 
 def is_linked(cluster: Cluster, name: ControllerId, peer: ControllerId) -> bool:

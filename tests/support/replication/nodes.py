@@ -11,7 +11,9 @@ from paceline.platform.runtime import SeededRandom, SystemClock, pause
 from paceline.platform.secret import ClusterSecrets
 from paceline.records.encode import encode_batch, encode_internal
 from paceline.records.header import HEADER_BYTES, Kind, stamp
-from paceline.security.node_tls import Dial, NodeTls
+from paceline.security.authority import Authority
+from paceline.security.certificates import TlsFiles
+from paceline.security.node_tls import Dial, NodeTls, TlsMode
 from paceline.types import GroupName, Incarnation, MasterEpoch, PhysicalOffset, ReplicaId
 from paceline.wire.cluster import GroupView
 from paceline_broker.log.commit_log import CommitLog
@@ -67,6 +69,14 @@ def a_log() -> CommitLog:
 def content(log: CommitLog) -> bytes:
     """All bytes of a log."""
     return b"".join(bytes(batch) for _, batch in log.batches(log.start))
+
+
+def node_tls(authority: Authority, name: str, *uris: str) -> NodeTls:
+    """Of a node with a new certificate for these URIs."""
+    authority.issue(name, ("127.0.0.1", *uris), now_unix_ms=SystemClock().unix_ms())
+    certificate, key = authority.paths(name)
+    files = TlsFiles(str(certificate), str(key), str(authority.certificate))
+    return NodeTls(files, TlsMode.ENFORCING)
 
 
 class MasterNode:

@@ -18,6 +18,7 @@ from paceline.platform.ports import Buffer, Random
 from paceline.platform.runtime import pause, spawn
 from paceline.platform.secret import ClusterSecrets
 from paceline.platform.telemetry import strangers
+from paceline.security.audit_peers import OnRefused
 from paceline.security.certificates import check_broker, is_tls
 from paceline.security.listening import Listening, listen
 from paceline.security.node_tls import NodeTls
@@ -78,6 +79,9 @@ class ReplicationServer:
         self.proven_count = 0
         self._numbers = count(1)
         self._openers: dict[str, Callable[[PeerLink, bytes, Nonce], PeerSession]] = {}
+        self._doors: dict[str, str] = {}
+        self.on_refused: OnRefused = lambda door, source, error: None
+        """Told of whoever has not proven the secret."""
 
     def serve(
         self, hello: type[Hello], opener: Callable[[PeerLink, bytes, Nonce], PeerSession]
@@ -87,11 +91,19 @@ class ReplicationServer:
         These are served whoever is master; all other connections are of replicas.
         """
         self._openers[tag_of(hello)] = opener
+        self._doors[tag_of(hello)] = hello.PURPOSE
 
     async def start(self, host: str, port: int, *, tls: NodeTls | None = None) -> int:
         """Listen; returns the port (chosen by the system if 0). By TLS both sides show a
         certificate."""
-        self._listening = await listen(lambda: _Link(self), host, port, tls=tls, is_for_nodes=True)
+        self._listening = await listen(
+            lambda: _Link(self),
+            host,
+            port,
+            tls=tls,
+            is_for_nodes=True,
+            on_refused=lambda source, error: self.on_refused("replication", source, error),
+        )
         return self._listening.port
 
     def begin_term(self, term: MasterTerm) -> None:
@@ -134,11 +146,14 @@ class ReplicationServer:
         self._links[link] = None
         return ConnectionId(next(self._numbers)), place
 
-    def session_of(self, body: bytes, link: "_Link", secret: bytes) -> PeerSession | None:
-        """The session that the first message of a connection opens; None: it is a replica's."""
+    def session_of(
+        self, body: bytes, link: "_Link", secret: bytes
+    ) -> tuple[str, PeerSession] | None:
+        """The door and the session that the first message of a connection opens; None: it is a
+        replica's."""
         for kind, opener in self._openers.items():
             if b'"%b"' % kind.encode() in body:
-                return opener(link, secret, self.nonce())
+                return self._doors[kind], opener(link, secret, self.nonce())
         return None
 
     def has_proven_room(self) -> bool:
@@ -173,6 +188,8 @@ class _Link(asyncio.Protocol):
         self._server = server
         self._secret = server.secret
         self.connection = ConnectionId(0)
+        self._source = ""
+        self._door = Hello.PURPOSE
         self._place: Connection | None = None
         """Among strangers; None once the peer is proven."""
         self._is_proven = False
@@ -199,7 +216,8 @@ class _Link(asyncio.Protocol):
         transport = cast("asyncio.WriteTransport", transport)  # uvloop has classes of its own
         self._transport = transport
         end = transport.get_extra_info("peername")
-        opened = None if end is None else self._server.opened(self, source_of(end[0]))
+        self._source = "" if end is None else source_of(end[0])
+        opened = None if end is None else self._server.opened(self, self._source)
         if opened is None:
             self._abort()
             return
@@ -241,6 +259,8 @@ class _Link(asyncio.Protocol):
             (log if self._is_proven else strangers).warning(
                 "replica_refused", extra={"fault": error.message}
             )
+            if not self._is_proven:
+                self._server.on_refused(self._door, self._source, error)
             self.refuse(Refused(code=error.code, detail=error.message))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -332,10 +352,11 @@ class _Link(asyncio.Protocol):
         if self._hello is not None:
             self._on_introduction(self._hello, body)
             return
-        self._session = self._server.session_of(body, self, self._secret)
-        if self._session is None:
+        opened = self._server.session_of(body, self, self._secret)
+        if opened is None:
             self._on_hello(parse_message(body, Hello))
         else:
+            self._door, self._session = opened
             self._session.begin(body)
 
     def _read_session(self, session: PeerSession) -> None:

@@ -145,6 +145,10 @@ class ReplicationClient:
     def nonce(self) -> Nonce:
         return Nonce.fresh(self._random)
 
+    def refused(self, error: UnauthenticatedError) -> None:
+        """Whoever answers there is no master of this cluster."""
+        self._dial.on_refused("replication", self._address[0], error)
+
     def halt(self) -> None:
         """Not another word: the log failed or an operator is needed (R22)."""
         self._has_stopped = True
@@ -294,6 +298,8 @@ class _Link(asyncio.BufferedProtocol):
                     break
                 at = taken
         except (PeerError, UnauthenticatedError, CorruptLogError) as error:
+            if isinstance(error, UnauthenticatedError):
+                self._client.refused(error)
             return error.message
         self._keep_from(at)
         if self._size_wanted > len(self._buffer):

@@ -35,7 +35,8 @@ class AuditRecord(
     source: AuditText = ""
     """Address."""
     door: AuditText
-    """http, stream, or session: of brokers at controllers."""
+    """http, stream, session (of brokers at controllers); and where only nodes come: replication,
+    repair, escape, raft."""
     call: AuditText
     """Name of the request, or method and path of what has no name."""
     about: AuditText = ""
@@ -50,6 +51,8 @@ class AuditRecord(
     """OK, or the code of an error. A denied call with another outcome than a refusal was let in:
     rights are on for trial."""
     request_id: AuditText = ""
+    times: Number = 1
+    """How often: what one source was refused at a door of nodes is told together."""
     dropped: Number = 0
     """Refusals and samples that came too fast before this record, and have none."""
 

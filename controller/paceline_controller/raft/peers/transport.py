@@ -88,6 +88,11 @@ class LinkEvents(Protocol):
         """The directory may know a newer generation: a proven peer told it."""
         ...
 
+    def peer_refused(self, source: str, error: PacelineError) -> None:
+        """Who came from there (empty: nobody knows) or was dialled there has not proven that it is
+        the controller that it is to be."""
+        ...
+
     def failed(self, error: Exception) -> None:
         """Our own disk or a broken invariant: the node must stop."""
         ...
@@ -173,7 +178,14 @@ class Links:
             return asyncio.StreamReaderProtocol(asyncio.StreamReader(), self._accepted, loop)
 
         try:
-            self._listening = await listen(incoming, host, port, tls=self._tls, is_for_nodes=True)
+            self._listening = await listen(
+                incoming,
+                host,
+                port,
+                tls=self._tls,
+                is_for_nodes=True,
+                on_refused=self._events.peer_refused,
+            )
         except OSError as error:
             raise ConfigError(f"raft cannot listen on {host}:{port}: {error.strerror}") from error
         self.follow_directory()
@@ -249,6 +261,9 @@ class Links:
             async with asyncio.timeout(self._settings.handshake_timeout_ms / 1000):
                 link = await self._greet(peer, reader, writer)
             await self._run(link)
+        except UnauthenticatedError as error:
+            self._events.peer_refused(host, error)
+            raise
         finally:
             writer.transport.abort()
 
@@ -269,7 +284,8 @@ class Links:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> _Link | None:
         end = writer.get_extra_info("peername")
-        place, displaced = self._strangers.open("" if end is None else source_of(end[0]))
+        source = "" if end is None else source_of(end[0])
+        place, displaced = self._strangers.open(source)
         if displaced is not None:
             displaced.close()
         if place is None:
@@ -281,6 +297,8 @@ class Links:
                 place.is_now(ConnectionState.IDLE)  # the silent go first
                 return await self._answer_greeting(theirs, reader, writer)
         except PacelineError as error:
+            if not isinstance(error, StorageError):  # of our own disk
+                self._events.peer_refused(source, error)
             # Tell a misconfigured peer why; says nothing that the peer did not know. Cut, because
             # the sentence repeats what the peer said, and escaped that may be longer than allowed.
             reason = error.message[:_REFUSAL_LENGTH_MAX]

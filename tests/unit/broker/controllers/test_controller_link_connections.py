@@ -9,6 +9,7 @@ from aiohttp import WSMsgType, web
 
 from paceline.platform.runtime import SeededRandom
 from paceline.platform.secret import ClusterSecrets
+from paceline.security.node_tls import Dial
 from paceline.types import ControllerId, GroupName, Incarnation
 from paceline.wire import session as wire
 from paceline.wire.messages import Nonce
@@ -44,7 +45,7 @@ class Controller:
 
 
 @asynccontextmanager
-async def linked_to(controller: Controller) -> AsyncIterator[None]:
+async def linked_to(controller: Controller, *, dial: Dial | None = None) -> AsyncIterator[None]:
     app = web.Application()
     app.router.add_get(wire.PATH, controller.session)
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
@@ -69,6 +70,7 @@ async def linked_to(controller: Controller) -> AsyncIterator[None]:
         random=SeededRandom("links"),
         heartbeat_interval_ms=100,
         request_timeout_ms=1000,
+        dial=dial,
     )
     await links.start()
     try:
@@ -120,7 +122,7 @@ async def test_link_gives_up_a_controller_that_never_answers(
         await controller.came_again.wait()
 
 
-async def welcomed(socket: web.WebSocketResponse) -> None:
+async def welcomed(socket: web.WebSocketResponse, secret: bytes = b"secret") -> None:
     """The handshake of a controller that does not lead."""
     challenge = wire.Challenge(controller_id=ControllerId("c1"), nonce=Nonce(NONCE_BYTES))
     await socket.send_str(wire.encode(challenge))
@@ -132,11 +134,28 @@ async def welcomed(socket: web.WebSocketResponse) -> None:
         is_leader=False,
         leader_address=None,
         session_timeout_ms=1_000,
-        proof=wire.welcome_proof(challenge, hello, b"secret"),
+        proof=wire.welcome_proof(challenge, hello, secret),
     )
-    seals = hello.seals(b"secret", challenge, is_dialer=False)
+    seals = hello.seals(secret, challenge, is_dialer=False)
     assert seals is not None
     await socket.send_bytes(seals.outgoing.message(wire.encode(welcome).encode()))
+
+
+async def test_who_answers_in_place_of_a_controller_is_told_to_the_audit() -> None:
+    """A controller with another secret, or a stranger."""
+
+    async def unproven(socket: web.WebSocketResponse) -> None:
+        await welcomed(socket, b"another")
+        await socket.receive()
+
+    told: list[tuple[str, str, str]] = []
+    controller, dial = Controller(unproven), Dial()
+    dial.on_refused = lambda door, host, error: told.append((door, host, error.code))
+
+    async with linked_to(controller, dial=dial), asyncio.timeout(DEADLINE_S):
+        await controller.came_again.wait()
+
+    assert told == [("session", "127.0.0.1", "PEER")]
 
 
 class Slow(Controller):

@@ -6,20 +6,13 @@ from typing import Any
 
 import pytest
 from tests.support.replication.builders import a_view
-from tests.support.replication.nodes import MasterNode, ReplicaNode, eventually
+from tests.support.replication.nodes import MasterNode, ReplicaNode, eventually, node_tls
 
 from paceline.errors import PeerError
 from paceline.platform.runtime import SystemClock
 from paceline.security.authority import Authority
-from paceline.security.certificates import TlsFiles, check_broker, check_controller
-from paceline.security.node_tls import Dial, NodeTls, TlsMode
-
-
-def node_tls(authority: Authority, name: str, *uris: str) -> NodeTls:
-    authority.issue(name, ("127.0.0.1", *uris), now_unix_ms=SystemClock().unix_ms())
-    certificate, key = authority.paths(name)
-    files = TlsFiles(str(certificate), str(key), str(authority.certificate))
-    return NodeTls(files, TlsMode.ENFORCING)
+from paceline.security.certificates import check_broker, check_controller
+from paceline.security.node_tls import Dial
 
 
 @pytest.mark.parametrize(

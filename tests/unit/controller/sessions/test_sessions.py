@@ -68,6 +68,8 @@ async def test_a_broker_with_another_secret_is_refused_and_the_audit_says_so() -
         await broker.stop()
         [told] = on_disk(cluster.disks[cluster.ids[0]], "unused/audit")
         assert (told.user, told.door, told.outcome) == ("anonymous", "session", "UNAUTHENTICATED")
+        assert (told.source, told.decision) == ("127.0.0.1", "Deny")
+        assert "secret" in told.rule
 
 
 async def test_a_broker_of_another_cluster_is_refused() -> None:
