@@ -1,57 +1,34 @@
-"""The part of the admin client that searches the audit."""
+"""The part of the admin client that searches the audit, and follows it."""
 
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
 from heapq import heappush, heappushpop
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from paceline.admin.messages import Messages
-from paceline.errors import TopicNotFoundError
+from paceline.admin.audit_following import LOOK_MS, Following
+from paceline.admin.audit_pages import EARLY_MS_MAX, PATIENCE_MS, UNREAD, AuditPages, Wanted
+from paceline.admin.requests import AdminRequests
+from paceline.platform.runtime import pause
+from paceline.types import GroupName
 from paceline.wire.calls.audit import AuditRecord, record_of
+from paceline.wire.calls.messages import RESULTS_MAX, Search
 from paceline.wire.names import AUDIT_TOPIC
 
 Row = dict[str, Any]
 
 LIMIT_DEFAULT = 1000
-LATE_MS_MAX = 24 * 3600 * 1000
-"""A record is stored when its node has sent it, which may be later than what it tells: as long as
-no broker took records. So later messages are looked through too, up to this."""
-EARLY_MS_MAX = 60 * 1000
-"""Clocks of nodes may differ: the store time is the master's."""
 
 
-class Wanted(NamedTuple):
-    """Which records; what is None counts for nothing."""
+class AuditRows(list[Row]):
+    """What a search has found, by time, and what it may lack."""
 
-    user: str | None = None
-    action: str | None = None
-    resource: str | None = None
-    decision: str | None = None
-    source: str | None = None
-    request_id: str | None = None
-    since_unix_ms: int | None = None
-    until_unix_ms: int | None = None
-
-    def matches(self, record: AuditRecord) -> bool:
-        return (
-            self.user in (None, record.user)
-            and self.action in (None, record.call, *record.action.split(" or "))
-            and self._is_about(record)
-            and self.decision in (None, record.decision)
-            and self.source in (None, record.source)
-            and self.request_id in (None, record.request_id)
-            and (self.since_unix_ms is None or record.unix_ms >= self.since_unix_ms)
-            and (self.until_unix_ms is None or record.unix_ms <= self.until_unix_ms)
-        )
-
-    def _is_about(self, record: AuditRecord) -> bool:
-        named = self.resource
-        if named is None:
-            return True
-        texts = (record.resource, *record.about.split(" "))
-        if named.endswith("*"):
-            return any(text.startswith(named[:-1]) for text in texts)
-        return named in texts
+    missing: Mapping[str, str] = {}
+    """Broker groups of which no broker answered, and why: what is stored there was not looked
+    through."""
+    maybe_stale: frozenset[str] = frozenset()
+    """Broker groups of which another replica than the master answered: it may lack the latest."""
 
 
 class Audit:
@@ -63,8 +40,9 @@ class Audit:
     how many were left out before it.
     """
 
-    def __init__(self, messages: Messages) -> None:
-        self._messages = messages
+    def __init__(self, requests: AdminRequests) -> None:
+        self._requests = requests
+        self._pages = AuditPages(requests)
 
     async def search(
         self,
@@ -78,8 +56,9 @@ class Audit:
         since_unix_ms: int | None = None,
         until_unix_ms: int | None = None,
         limit: int = LIMIT_DEFAULT,
-    ) -> list[Row]:
-        """The latest `limit` records that match, by time.
+    ) -> AuditRows:
+        """The latest `limit` records that match, by time. What cannot be read does not stop it:
+        the answer says what it may lack.
 
         `action`: a right, like Pub, or the name of a call, like put_user; `resource`: like
         Topic:orders, or what a call names, like user=eve, with a * at the end how it begins.
@@ -88,30 +67,83 @@ class Audit:
         wanted = Wanted(
             user, action, resource, decision, source, request_id, since_unix_ms, until_unix_ms
         )
-        latest: list[tuple[int, str, int]] = []
-        found: dict[tuple[int, str, int], AuditRecord] = {}
-        begin_ms = None if since_unix_ms is None else max(0, since_unix_ms - EARLY_MS_MAX)
-        end_ms = None if until_unix_ms is None else until_unix_ms + LATE_MS_MAX
-        rows = self._messages.find(
-            AUDIT_TOPIC, key=user, begin_unix_ms=begin_ms, end_unix_ms=end_ms
-        )
+        found = _Latest(limit)
+        groups = await self._pages.groups()
+        answers = await asyncio.gather(*(self._search(each, wanted, found) for each in groups))
+        rows = AuditRows(found.rows())
+        of_groups = dict(zip(groups, answers, strict=True))
+        rows.missing = {name: why for name, why in of_groups.items() if isinstance(why, str)}
+        rows.maybe_stale = frozenset(name for name, stale in of_groups.items() if stale is True)
+        return rows
+
+    async def _search(self, group: GroupName, wanted: Wanted, found: "_Latest") -> bool | str:
+        """Put what the group has to the rest; whether it may be stale, or why it is missing."""
+        maybe_stale = False
         try:
-            async for row in rows:
-                record = record_of(row.get("body", ""))
-                if record is None or not wanted.matches(record):
-                    continue
-                place = (record.unix_ms, record.node, record.sequence)
-                if place in found:
-                    continue  # it was sent more than once
-                found[place] = record
-                if len(latest) < limit:
-                    heappush(latest, place)
-                else:
-                    del found[heappushpop(latest, place)]
-        except TopicNotFoundError as error:
-            raise TopicNotFoundError(
-                f"there is no audit: the topic {AUDIT_TOPIC} is made when rights are switched on"
-                " for the first time, and seen by super users and whoever has Sub on it by name",
-                topic=AUDIT_TOPIC,
-            ) from error
-        return [msgspec.structs.asdict(found[place]) for place in sorted(found)]
+            pages = self._pages.found(group, _request(wanted), patience_ms=PATIENCE_MS)
+            async for page in pages:
+                maybe_stale |= page.maybe_stale
+                for row in page.answer["messages"]:
+                    record = record_of(row.get("body", ""))
+                    if record is not None and wanted.matches(record):
+                        found.add(record)
+        except UNREAD as error:
+            return error.message
+        return maybe_stale
+
+    async def follow(
+        self,
+        *,
+        user: str | None = None,
+        action: str | None = None,
+        resource: str | None = None,
+        decision: str | None = None,
+        source: str | None = None,
+        request_id: str | None = None,
+        since_unix_ms: int | None = None,
+    ) -> AsyncIterator[Row]:
+        """Records that match as they come, each once, from now on and for ever; with
+        `since_unix_ms` first those that were told since then.
+
+        While a broker group has no master another replica of it is read, and where nobody answers
+        it goes on later with what came meanwhile. `search` has the meaning of the rest, and errors.
+        """
+        wanted = Wanted(user, action, resource, decision, source, request_id, since_unix_ms)
+        following = Following(self._requests.cluster, self._pages, wanted)
+        while True:
+            for record in await following.look():
+                yield msgspec.structs.asdict(record)
+            await pause(LOOK_MS)
+
+
+def _request(wanted: Wanted) -> Search:
+    """Of what was asked, as far as a broker can judge it."""
+    request = Search(topic=AUDIT_TOPIC, key=wanted.user, max=RESULTS_MAX)
+    if wanted.since_unix_ms is not None:
+        request.begin_unix_ms = max(0, wanted.since_unix_ms - EARLY_MS_MAX)
+        request.born_begin_unix_ms = wanted.since_unix_ms
+    if wanted.until_unix_ms is not None:
+        request.born_end_unix_ms = wanted.until_unix_ms
+    return request
+
+
+class _Latest:
+    """The latest records that were added, each once."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._heap: list[tuple[int, str, int]] = []
+        self._records: dict[tuple[int, str, int], AuditRecord] = {}
+
+    def add(self, record: AuditRecord) -> None:
+        place = (record.unix_ms, record.node, record.sequence)
+        if place in self._records:
+            return  # it was sent more than once
+        self._records[place] = record
+        if len(self._heap) < self._limit:
+            heappush(self._heap, place)
+        else:
+            del self._records[heappushpop(self._heap, place)]
+
+    def rows(self) -> Iterable[Row]:
+        return (msgspec.structs.asdict(self._records[place]) for place in sorted(self._records))

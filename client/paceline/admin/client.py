@@ -62,7 +62,7 @@ class AdminClient:
         self.users = Users(requests)
         self.policies = Policies(requests)
         self.quotas = Quotas(requests)
-        self.audit = Audit(self.messages)
+        self.audit = Audit(requests)
         self.security = SecurityMode(requests)
 
     async def __aenter__(self) -> "AdminClient":

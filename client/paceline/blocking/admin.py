@@ -1,10 +1,11 @@
 """The blocking twin of the admin client."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import Any, cast
 
 from paceline.admin.audit import Audit
+from paceline.admin.audit_pages import Wanted
 from paceline.admin.broker_groups import BrokerGroups
 from paceline.admin.client import AdminClient
 from paceline.admin.clients import Clients
@@ -177,6 +178,28 @@ class BlockingAudit(Part[Audit]):
     """`BlockingAdminClient.audit`."""
 
     search = waits(Audit.search)
+
+    def follow(
+        self,
+        *,
+        user: str | None = None,
+        action: str | None = None,
+        resource: str | None = None,
+        decision: str | None = None,
+        source: str | None = None,
+        request_id: str | None = None,
+        since_unix_ms: int | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        """As `Audit.follow`: it waits for the next one."""
+        wanted = Wanted(user, action, resource, decision, source, request_id, since_unix_ms)
+        options = wanted._asdict()
+        del options["until_unix_ms"]
+        rows = cast(AsyncGenerator[dict[str, Any], None], self._client.follow(**options))
+        try:
+            while True:
+                yield self._thread.call(rows.__anext__)
+        finally:
+            self._thread.call(rows.aclose)
 
 
 class BlockingSecurityMode(Part[SecurityMode]):

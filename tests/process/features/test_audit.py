@@ -1,9 +1,13 @@
 """Real processes: what users have done, and were refused, is found after nodes have died."""
 
 import asyncio
+import itertools
 import os
 import signal
+import socket
 import subprocess
+import threading
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +16,7 @@ import orjson
 import pytest
 from tests.support.process.harness import (
     RunningCluster,
+    end_with_parent,
     eventually,
     paceline_command,
     running_cluster,
@@ -38,19 +43,30 @@ def master_name(cluster: RunningCluster, address: str) -> str:
 
 async def searched(connect: ConnectSettings, *options: str) -> list[dict[str, Any]]:
     """What `paceline audit search` prints."""
+    command = paceline_command(*_at(connect), "--json", *options)
+    done = await asyncio.to_thread(
+        subprocess.run,
+        command,
+        env=_environment(connect),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [orjson.loads(line) for line in done.stdout.splitlines()]
+
+
+def _at(connect: ConnectSettings) -> list[str]:
+    return ["audit", "search", "--bootstrap", ",".join(connect.bootstrap)]
+
+
+def _environment(connect: ConnectSettings) -> Mapping[str, str]:
     assert isinstance(connect.credentials, Credentials)
-    environment: Mapping[str, str] = {
+    return {
         **os.environ,
         "PACELINE_ACCESS_KEY": connect.credentials.access_key,
         "PACELINE_SECRET_KEY": connect.credentials.secret_key,
     }
-    address = ",".join(connect.bootstrap)
-    command = paceline_command("audit", "search", "--bootstrap", address, "--json", *options)
-    done = await asyncio.to_thread(
-        subprocess.run, command, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return [orjson.loads(line) for line in done.stdout.splitlines()]
 
 
 async def test_what_users_did_is_found_after_the_master_was_killed(tmp_path: Path) -> None:
@@ -82,10 +98,7 @@ async def test_what_users_did_is_found_after_the_master_was_killed(tmp_path: Pat
             async with AdminClient(ConnectSettings(cluster.bootstrap, wrong)) as guessing:
                 with pytest.raises(UnauthenticatedError):
                     await guessing.users.all()
-            [group] = (await admin.view()).groups.values()
-            master = group.master_view()
-            assert master is not None
-            cluster.send_signal(master_name(cluster, master.client_address), signal.SIGKILL)
+            await kill_the_master(cluster, admin)
 
             async def is_complete() -> bool:
                 calls = {row["call"] for row in await admin.audit.search()}
@@ -152,3 +165,119 @@ async def test_clusters_without_a_broker_are_administered_and_the_audit_comes_la
                 return {row["about"] for row in rows} >= {f"user=user-{n}" for n in range(20)}
 
             await eventually(made, within_ms=FAILOVER_MS, what="all are told")
+
+
+# -- while things break ---------------------------------------------------------------------------
+
+
+class Follower:
+    """`paceline audit search --follow --json` as a process."""
+
+    def __init__(self, connect: ConnectSettings) -> None:
+        self.process = subprocess.Popen(
+            paceline_command(*_at(connect), "--json", "--follow"),
+            env=_environment(connect),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=end_with_parent,
+        )
+        self.rows: list[dict[str, Any]] = []
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.rows.append(orjson.loads(line))
+
+    def names(self) -> list[str]:
+        return [row["about"] for row in self.rows if row["call"] == "put_user"]
+
+    async def has(self, *names: str) -> None:
+        async def are_there() -> bool:
+            return set(self.names()) >= {f"user={name}" for name in names}
+
+        await eventually(are_there, within_ms=FAILOVER_MS, what=f"{names} are shown")
+
+    def end(self) -> tuple[int, str]:
+        """As Ctrl-C does: exit code and stderr."""
+        self.process.send_signal(signal.SIGINT)
+        _, said = self.process.communicate(timeout=20)
+        self._thread.join(timeout=20)
+        return self.process.returncode, said.decode()
+
+
+async def test_what_is_followed_survives_a_failover_and_a_search_works_without_a_master(
+    tmp_path: Path,
+) -> None:
+    with running_cluster(tmp_path) as cluster:
+        async with AdminClient(cluster.bootstrap) as admin:
+            await admin.users.create("root", is_super=True)
+            root = ConnectSettings(cluster.bootstrap, await admin.users.add_key("root"))
+            await admin.security.set("on")
+        async with AdminClient(root) as admin:
+            follower = Follower(root)
+            try:
+                await first_seen(follower, admin)
+                await strangers_are_told(cluster, follower)
+                await kill_the_master(cluster, admin)
+                for number in range(10):
+                    await admin.users.create(f"during-{number}")
+                await follower.has(*(f"during-{number}" for number in range(10)))
+                names = [name for name in follower.names() if "during" in name]
+                assert sorted(names) == [f"user=during-{number}" for number in range(10)]
+                await two_of_three_are_gone(cluster, admin, root)
+            finally:
+                code, said = follower.end()
+    assert (code, "Traceback" in said) == (130, False), said
+
+
+async def first_seen(follower: Follower, admin: AdminClient) -> None:
+    """It follows from now on, whenever that is: make users until it shows one."""
+    made = itertools.count()
+
+    async def is_following() -> bool:
+        await admin.users.create(f"first-{next(made)}")
+        return bool(follower.rows)
+
+    await eventually(is_following, within_ms=FAILOVER_MS, what="it has begun")
+
+
+async def strangers_are_told(cluster: RunningCluster, follower: Follower) -> None:
+    """Who knocks at the ports where nodes meet."""
+    for name, setting in (("c1", "peers"), ("g1-b1", "replication_listen")):
+        settings = tomllib.loads((cluster.data_dir / f"{name}.toml").read_text())
+        found = settings[setting]
+        address = found if isinstance(found, str) else found[0].partition("=")[2]
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=5) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+            stranger.recv(1000)
+
+    def doors() -> dict[str, dict[str, Any]]:
+        return {row["door"]: row for row in follower.rows if row["decision"] == "Deny"}
+
+    async def are_told() -> bool:
+        return {"raft", "replication"} <= doors().keys()
+
+    await eventually(are_told, within_ms=FAILOVER_MS, what="both doors are told of")
+    assert doors()["raft"]["source"] == doors()["replication"]["source"] == "127.0.0.1"
+    assert doors()["replication"]["rule"]
+
+
+async def kill_the_master(cluster: RunningCluster, admin: AdminClient) -> None:
+    [group] = (await admin.view()).groups.values()
+    master = group.master_view()
+    assert master is not None
+    cluster.send_signal(master_name(cluster, master.client_address), signal.SIGKILL)
+
+
+async def two_of_three_are_gone(
+    cluster: RunningCluster, admin: AdminClient, root: ConnectSettings
+) -> None:
+    """Nobody may be master: a search says what the last replica has, and that it may be old."""
+    await kill_the_master(cluster, admin)
+
+    rows = await searched(root, "--limit", "1000")
+    assert rows[-1] == {"missing": {}, "maybe_stale": ["g1"]}
+    assert "user=during-0" in {row.get("about") for row in rows}

@@ -5,6 +5,7 @@ from paceline.security.access import Asker
 from paceline.types import GroupName
 from paceline.wire.calls import messages as wire
 from paceline.wire.calls.request import U16_MAX
+from paceline.wire.fields import I64_MAX
 from paceline.wire.message_ids import parse_offset_id
 from paceline.wire.names import check_readable_topic_name
 from paceline_broker.ports import Role
@@ -16,6 +17,7 @@ from paceline_broker.service.queries.queries import (
     Finder,
     Matches,
     Range,
+    born_between,
     by_key,
     by_unique_key,
     check_range,
@@ -67,26 +69,29 @@ class QueryCalls:
         topic = self._routes.topic_named(name)
         matches = self._matches(asked)
         queue_id, offset = _after(asked.after)
-        check_range(asked.begin_unix_ms, asked.end_unix_ms)
+        check_range("begin_unix_ms", asked.begin_unix_ms, asked.end_unix_ms)
+        check_range("born_begin_unix_ms", asked.born_begin_unix_ms, asked.born_end_unix_ms)
         queues = range(queue_id, self._routes.queue_counts.get(topic.topic_id, 0))
         wanted = Range(asked.begin_unix_ms, asked.end_unix_ms, queues, offset)
-        await self._denies_nothing()
+        knows_all = not asked.maybe_stale and await self._denies_nothing()
         rows, after = await self._finder.search(
             topic.topic_id, wanted, matches, count_max=asked.max
         )
         return wire.Results(
             messages=[{**row, "topic": name} for row in rows],
             after=None if after is None else f"{after[0]}:{after[1]}",
+            maybe_stale=not knows_all,
         )
 
-    async def _denies_nothing(self) -> None:
+    async def _denies_nothing(self) -> bool:
         """Until then a master may know of less than was acknowledged: its epoch is not open, or
-        another one's is (R3, R4). Other replicas answer with what they have."""
+        another one's is (R3, R4). False: this is none, and answers with what it has."""
         try:
             self._role.writer()
         except (NotMasterError, NoMasterError):
-            return
+            return False
         await self._ledger.query(lambda _: None)
+        return True
 
     async def track(self, asked: wire.Track, asker: Asker) -> wire.Tracked:
         """Of the consumer groups that the asker may see."""
@@ -111,6 +116,12 @@ class QueryCalls:
         return wire.Tracked([row for row in rows if asker.sees_group(row.group)])
 
     def _matches(self, asked: wire.Search) -> Matches:
+        found = self._named(asked)
+        if asked.born_begin_unix_ms == 0 and asked.born_end_unix_ms == I64_MAX:
+            return found
+        return born_between(found, asked.born_begin_unix_ms, asked.born_end_unix_ms)
+
+    def _named(self, asked: wire.Search) -> Matches:
         if asked.key is not None:
             if asked.unique_key is not None:
                 raise BadRequestError("give key or unique_key, not both", field="key")

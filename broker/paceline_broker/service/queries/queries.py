@@ -261,6 +261,21 @@ def by_unique_key(text: str, group: GroupName) -> Matches:
     return Matches(maybe, numbers)
 
 
+def born_between(matches: Matches, begin_unix_ms: int, end_unix_ms: int) -> Matches:
+    """Those of the messages that were born then, both ends included. No batch is ruled out: its
+    records come in the order of their offsets, and clocks may go back."""
+
+    def numbers(view: BatchView, first: int, end: int) -> Sequence[int]:
+        born = view.born(first, end)
+        return [
+            number
+            for number in matches.numbers(view, first, end)
+            if begin_unix_ms <= born[number - first] <= end_unix_ms
+        ]
+
+    return Matches(matches.maybe, numbers)
+
+
 def _number_of(
     header: BatchHeader, wanted: UniqueKey | OffsetMessageId, group: GroupName
 ) -> int | None:
@@ -302,7 +317,8 @@ def _row(view: BatchView, number: int, group: str) -> Row:
     }
 
 
-def check_range(begin_unix_ms: int, end_unix_ms: int) -> None:
-    """BadRequestError unless the times are in order."""
+def check_range(name: str, begin_unix_ms: int, end_unix_ms: int) -> None:
+    """BadRequestError unless the times are in order. `name`: of the field with the first."""
     if begin_unix_ms > end_unix_ms:
-        raise BadRequestError("begin_unix_ms is after end_unix_ms", field="begin_unix_ms")
+        end = name.replace("begin", "end")
+        raise BadRequestError(f"{name} is after {end}", field=name)

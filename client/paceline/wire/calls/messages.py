@@ -297,10 +297,13 @@ class Results(Answer):
     messages: list[dict[str, Any]]
     after: str | None
     """Ask again with it; null at the end."""
+    maybe_stale: bool = False
+    """No master that knows all has answered: the latest messages may be missing."""
 
 
 class Search(Request[Results], kw_only=True):
-    """Messages of a topic here by key, unique key or time. Stops after 2 s. Also on replicas."""
+    """Messages of a topic here by key, unique key or time: of storing, and of being born. Stops
+    after 2 s. Also on replicas."""
 
     routes = (Route("GET", "/v1/topics/{topic}/search"),)
     needs = (on_topic(SUB),)
@@ -309,6 +312,11 @@ class Search(Request[Results], kw_only=True):
     unique_key: Text | None = None
     begin_unix_ms: Number = 0
     end_unix_ms: Annotated[int, Meta(ge=0, le=I64_MAX - 1)] = I64_MAX - 1
+    born_begin_unix_ms: Number = 0
+    born_end_unix_ms: Number = I64_MAX
+    maybe_stale: bool = False
+    """Also of a master that cannot know whether it has all that was acknowledged (R4): its epoch
+    is not open, or its members do not answer."""
     max: Annotated[int, Meta(ge=1, le=RESULTS_MAX)] = RESULTS_DEFAULT
     after: Annotated[str, matching(r"[0-9]{1,5}:[0-9]{1,18}")] | None = None
     """Of the answer before."""

@@ -24,7 +24,11 @@ from paceline_broker.service.queries import queries
 
 def send(bench: Bench, *bodies: bytes, **fields: Any) -> int:
     """Store a batch; its position."""
-    bench.service.sender.send(a_batch(*bodies, **fields), Answers(), 0)
+    return store(bench, a_batch(*bodies, **fields))
+
+
+def store(bench: Bench, batch: bytes) -> int:
+    bench.service.sender.send(batch, Answers(), 0)
     bench.writer.confirm_all()
     return bench.log.views()[-1].header.physical_offset
 
@@ -186,6 +190,22 @@ async def test_messages_are_found_by_the_time_of_their_storing() -> None:
     assert await search(bench, begin_unix_ms=began + 100, end_unix_ms=began + 100) == [(0, 1)]
     assert await search(bench, begin_unix_ms=began + 1) == [(0, 1), (0, 2)]
     assert await search(bench, end_unix_ms=began) == [(0, 0)]
+
+
+async def test_messages_are_found_by_the_time_at_which_they_were_born() -> None:
+    """Whenever they were stored, and in batches in which clocks went back."""
+    bench = Bench()
+    bodies = [b"a", b"b", b"c"]
+    store(bench, encode_batch(bodies, born_unix_ms=[30, 10, 20], topic_id=1, queue_id=0))
+    bench.clock.advance(10**9)
+    store(bench, encode_batch([b"d"], keys=["k"], born_unix_ms=20, topic_id=1, queue_id=0))
+
+    between = await search(bench, born_begin_unix_ms=20, born_end_unix_ms=25)
+    assert between == [(0, 2), (0, 3)]
+    assert await search(bench, born_end_unix_ms=10) == [(0, 1)]
+    assert await search(bench, born_begin_unix_ms=20, key="k") == [(0, 3)]
+    with pytest.raises(BadRequestError, match="born_begin_unix_ms is after born_end_unix_ms"):
+        await search(bench, born_begin_unix_ms=2, born_end_unix_ms=1)
 
 
 async def test_a_long_search_says_where_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
