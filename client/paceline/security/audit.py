@@ -86,6 +86,8 @@ class Audit:
         self._node = ""
         self._sample_one_in = 0
         self._files: AuditFiles | None = None
+        self._is_awaited = False
+        """Records count that nobody can write yet."""
         self._on_record: Callable[[], None] = lambda: None
         self._bounds: dict[Kind, Bucket] = {
             kind: _bucket(clock) for kind in Kind if kind is not Kind.CHANGE
@@ -110,6 +112,10 @@ class Audit:
         nothing; 0: none."""
         self._files, self._node, self._sample_one_in = files, node, sample_one_in
         self._on_record = on_record
+
+    def await_files(self) -> None:
+        """The disk does not take files now: until `keep`, what is told counts as dropped."""
+        self._is_awaited = True
 
     def request_id(self, given: str | None = None) -> str:
         """What the caller has called a request, if that is harmless; else a new name."""
@@ -138,6 +144,8 @@ class Audit:
         """Write a record; never raises, and never waits for the disk or another node."""
         files = self._files
         if files is None:
+            if self._is_awaited:
+                self._drop()
             return
         bound = self._bounds.get(kind)
         if bound is not None:

@@ -83,6 +83,14 @@ class AuditFiles:
     def has_unsent(self) -> bool:
         return bool(self._numbers) and self._sent < Place(self._numbers[-1], self._end)
 
+    @property
+    def unsent_bytes(self) -> int:
+        """At most so many were not sent: a file that is not the last counts as full."""
+        if not self.has_unsent:
+            return 0
+        whole = len(self._numbers) - 1 - self._numbers.index(self._sent.number)
+        return max(0, whole * FILE_BYTES_MAX + self._end - self._sent.at)
+
     def unsent(self) -> Batch | None:
         """Some records after the last that were sent; None: all were. StorageError."""
         while self.has_unsent:

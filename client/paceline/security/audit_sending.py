@@ -104,44 +104,64 @@ class AuditSending:
             " when it grows.",
             lambda: self.refused_count + (self._files.lost_files if self._files else 0),
         )
+        metrics.sampled(
+            "paceline_audit_unsent_bytes",
+            "Bytes of the audit that no master has taken yet, at most; alert when it stays above a"
+            " file (4 MiB): beyond 64 MiB the oldest are lost.",
+            lambda: self._files.unsent_bytes if self._files else 0,
+        )
 
     def _rights_changed(self) -> None:
-        if not self._is_running or self._files is not None or not self._access.is_on:
+        if not self._is_running or self._task is not None or not self._access.is_on:
             return
+        self._open()
+        self._task = spawn(self._run(), name="audit")
+
+    def _open(self) -> AuditFiles | None:
+        """None: the disk does not take files now."""
         try:
-            self._files = AuditFiles(self._disk, f"{self._node.data_dir}/audit")
+            files = self._files = AuditFiles(self._disk, f"{self._node.data_dir}/audit")
         except StorageError as error:
             log.error("audit_not_opened", extra={"fault": error.message})
-            return
+            self._access.audit.await_files()
+            return None
         self._access.audit.keep(
-            self._files,
+            files,
             node=self._node.name,
             sample_one_in=self._node.sample_one_in,
             on_record=self._news.set,
         )
         self._news.set()
-        self._task = spawn(self._run(self._files), name="audit")
+        return files
 
-    async def _run(self, files: AuditFiles) -> None:
+    async def _run(self) -> None:
+        while (files := self._files or self._open()) is None:
+            await pause(RETRY_MAX_MS)
         wait_ms = RETRY_FIRST_MS
         while True:
             await self._news.wait()
             self._news.clear()
             await pause(GATHER_MS)
-            while (batch := self._unsent(files)) is not None:
-                if await self._send(batch):
+            while files.has_unsent:
+                if await self._send_some(files):
                     wait_ms = RETRY_FIRST_MS
-                    self._settle(files, batch)
                 else:
                     await pause(wait_ms * self._random.uniform(0.5, 1.0))
                     wait_ms = min(wait_ms * 2, RETRY_MAX_MS)
 
-    def _unsent(self, files: AuditFiles) -> Batch | None:
+    async def _send_some(self, files: AuditFiles) -> bool:
+        """False: neither sent nor read; it is to be tried again."""
         try:
-            return files.unsent()
+            batch = files.unsent()
         except StorageError as error:
             log.error("audit_not_read", extra={"fault": error.message})
-            return None  # tried again with the next record
+            return False
+        if batch is None:
+            return True
+        if not await self._send(batch):
+            return False
+        self._settle(files, batch)
+        return True
 
     def _settle(self, files: AuditFiles, batch: Batch) -> None:
         try:

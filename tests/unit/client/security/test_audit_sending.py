@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from tests.support.askers import PROOFS
-from tests.support.audit import tell
+from tests.support.audit import on_disk, sequences, tell
 from tests.support.controller.harness import eventually
 from tests.support.rights import a_security
 from tests.support.service.fakes import GROUP, a_view
@@ -19,7 +19,8 @@ from tests.support.service.fakes import GROUP, a_view
 from paceline.errors import UnauthenticatedError
 from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.runtime import ManualClock, SeededRandom
-from paceline.security import audit_sending
+from paceline.platform.telemetry import Metrics
+from paceline.security import audit_files, audit_sending
 from paceline.security.access import Access
 from paceline.security.audit_sending import AuditNode, AuditSending
 from paceline.security.node_tls import Dial
@@ -171,10 +172,62 @@ async def test_a_cluster_without_rights_has_no_files_and_no_task() -> None:
             assert disk.exists("/data/audit/sent.json")
 
 
-async def test_a_full_disk_leaves_the_node_without_audit_and_unhurt() -> None:
+async def test_a_full_disk_hurts_nobody_and_what_it_did_not_take_is_told_later() -> None:
+    """The files were opened once only: a disk that was full then meant no audit, and no count."""
     disk = MemoryDisk(capacity_bytes=0)
     async with masters() as found, a_node(found, disk) as (access, sending):
         tell(access.audit, 3)
-
-        assert sending.sent_count == 0
         assert access.is_on
+        assert (sending.sent_count, access.audit.dropped_count) == (0, 3)
+
+        disk.capacity_bytes = None
+        await eventually(lambda: disk.exists("/data/audit/sent.json"), "it is tried again")
+        tell(access.audit)
+        await eventually(lambda: sending.sent_count == 1, "it is sent")
+
+    assert [record.dropped for record in on_disk(disk)] == [3]
+
+
+async def test_a_disk_that_cannot_be_read_for_a_moment_delays_what_waits() -> None:
+    """Without a record that comes later."""
+    disk = MemoryDisk()
+    async with masters() as found, a_node(found, disk) as (access, sending):
+        found.answers = {"g1": lambda: 503, "g2": lambda: 503}
+        tell(access.audit, 3)
+        await eventually(lambda: found.asked_count > 2, "some attempts")
+        disk.fail_next("pread", count=5)
+        found.answers = {"g1": lambda: 200, "g2": lambda: 200}
+
+        await eventually(lambda: sending.sent_count == 3, "it is sent all the same")
+
+
+async def test_days_without_a_master_cost_a_bounded_disk_and_the_rest_is_sent_in_order(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(audit_files, "FILE_BYTES_MAX", 2_000)
+    monkeypatch.setattr(audit_files, "FILES_MAX", 3)
+    disk = MemoryDisk()
+    async with masters() as found:
+        view, found.view = found.view, None
+        async with a_node(found, disk) as (access, sending):
+            metrics = Metrics(cluster="c", node_type="broker", node_id="g1/1")
+            sending.register(metrics)
+            tell(access.audit, 200)
+            assert len(disk.list("/data/audit")) == 3 + 1
+            lost, unsent = measured(metrics, "lost_total"), measured(metrics, "unsent_bytes")
+            left = sequences(on_disk(disk))
+
+            found.view = view
+            await eventually(lambda: sending.sent_count == len(left), "the rest")
+            assert measured(metrics, "unsent_bytes") == 0
+
+    assert [sequence for _, sequence in found.got] == left == list(range(left[0], 201))
+    assert lost > 0
+    assert caplog.messages.count("audit_file_lost") == lost, "each is told"
+    assert 2 * 2_000 < unsent <= 3 * 2_000
+
+
+def measured(metrics: Metrics, name: str) -> float:
+    text = metrics.exposition()[0].decode()
+    [line] = [each for each in text.splitlines() if each.startswith(f"paceline_audit_{name} ")]
+    return float(line.split()[1])
