@@ -125,7 +125,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         row["call"],
         row["about"] or row["resource"],
         row["decision"],
-        row["outcome"],
+        row["outcome"] if row["times"] == 1 else f"{row['outcome']} x{row['times']}",
         row["request_id"],
     )
     time = at.isoformat(sep=" ", timespec="milliseconds")[:-6]

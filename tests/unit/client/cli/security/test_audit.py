@@ -40,6 +40,7 @@ ROWS = [
         "resource": "Topic:orders",
         "decision": "Deny",
         "outcome": "NOT_AUTHORIZED",
+        "times": 7,
     },
 ]
 
@@ -103,6 +104,7 @@ def test_records_are_shown_by_time_and_without_escape_sequences(audit: Auditor) 
         *("Allow", "OK", "r-1"),
     ]
     assert "Topic:orders" in lines[2]
+    assert "NOT_AUTHORIZED x7" in lines[2]
     assert "\x1b" not in shown.stdout
 
 
