@@ -14,6 +14,7 @@ from paceline.errors import DiskFullError
 from paceline.platform.runtime import SeededRandom
 from paceline.platform.telemetry import Metrics
 from paceline.records.header import Kind
+from paceline.server.byte_budget import ByteBudget
 from paceline.types import PhysicalOffset
 from paceline.wire.cluster import ClusterView
 from paceline_broker.metrics.disk import register_disk
@@ -21,6 +22,9 @@ from paceline_broker.ports import RoleState
 from paceline_broker.projections.offsets import CommitEntry, CommitRequest
 from paceline_broker.projections.pins import PinRequest
 from paceline_broker.projections.projections import TopicRecord
+from paceline_broker.service.long_work import LongWork
+from paceline_broker.service.queries.queries import Finder, Range
+from paceline_broker.service.queries.queries import everything as all_messages
 
 
 @asynccontextmanager
@@ -52,6 +56,29 @@ async def test_old_segments_go_and_queues_begin_above_them() -> None:
         assert bench.log.start <= span.runs[0].position
         assert 0 < queue.start < queue.end == 40
         assert bench.store.positions()["log_start"] == bench.role.projections.log_start
+
+
+async def test_a_search_goes_on_above_what_retention_has_taken() -> None:
+    """Also from a place below: who follows the audit may be slower than retention."""
+    async with a_bench(file_reserved_time_ms=1000) as bench:
+        await bench.fill()
+        await bench.checkpoint()
+        finder = Finder(bench.role, LongWork(ByteBudget()))
+        everything = Range(0, 1 << 60, range(1), 0)
+        before, _ = await finder.search(1, everything, all_messages(), count_max=100)
+
+        await bench.clean()
+
+        left, _ = await finder.search(1, everything, all_messages(), count_max=100)
+        below, _ = await finder.search(
+            1, everything._replace(first_offset=3), all_messages(), count_max=100
+        )
+        queue = bench.role.projections.consume_queues.get(1 << 16)
+    assert queue is not None
+    assert [row["offset"] for row in before] == list(range(40))
+    assert 3 < queue.start < 40
+    assert [row["offset"] for row in left] == list(range(queue.start, 40))
+    assert below == left
 
 
 async def test_a_restart_folds_from_a_checkpoint_above_the_start() -> None:

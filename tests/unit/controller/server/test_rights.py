@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 import pytest
@@ -233,6 +234,20 @@ async def test_the_call_that_switches_rights_on_is_the_first_that_is_told() -> N
         "rights were off",
     )
     assert topics[TopicName(AUDIT_TOPIC)].is_system
+
+
+async def test_nobody_takes_the_topic_of_the_audit_away() -> None:
+    """Else records would wait for it on the nodes, and go when their files are full."""
+    async with controllers() as cluster:
+        await cluster.ask("PUT", "/v1/users/root", {"type": "Super", "new": True})
+        await cluster.ask("PUT", "/v1/users/root/keys/key-root", {"secret_key": SECRETS["root"]})
+        await cluster.ask("PUT", "/v1/security", {"mode": "on"})
+        path = "/v1/topics/" + quote(AUDIT_TOPIC, safe="")
+        gone = await cluster.ask("DELETE", path, headers=bearer("root"))
+        changed = await cluster.ask("PUT", path, {"queues": {"g1": 0}}, headers=bearer("root"))
+
+        assert [answer["code"] for _, answer in (gone, changed)] == ["FORBIDDEN"] * 2
+        assert TopicName(AUDIT_TOPIC) in cluster.leader.machine.topics
 
 
 async def test_an_answer_names_the_request_while_rights_are_on() -> None:
