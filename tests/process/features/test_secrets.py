@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from tests.support.process.harness import RunningCluster, paceline_command, running_cluster
-from tests.support.process.secrets import found_in, kept_secrets
+from tests.support.process.secrets import found_in, kept_secrets, message_logs, told_files
 
 from paceline.admin.client import AdminClient
 from paceline.consumer.pull import PullConsumer
@@ -39,6 +39,8 @@ async def test_no_secret_is_told_by_a_cluster_with_rights_and_tls(
         async with AdminClient(root) as admin, Producer(root) as producer:
             await admin.users.create("shop")
             shop = await admin.users.add_key("shop")
+            signing = await admin.users.add_key("shop", signs=True)
+            cluster.secrets.append(("a key that nodes can read", signing.secret_key.encode()))
             await producer.send(Message("orders", b"x"))
             with pytest.raises(UnauthenticatedError) as refused:
                 async with Producer(ConnectSettings(cluster.bootstrap, WRONG, tls=tls)) as other:
@@ -53,8 +55,8 @@ async def test_no_secret_is_told_by_a_cluster_with_rights_and_tls(
                 await reader.subscribe("orders", start="first")
                 while not await reader.poll():
                     pass
-            answers += by_command(cluster, key)
-
+            answers += by_command(cluster, key, tls)
+        check_places(cluster)
         assert '"level":"debug"' in cluster.logs()
         shown = {f"answer {number}": each for number, each in enumerate(answers)}
         known = [*kept_secrets(cluster.data_dir), *cluster.secrets]
@@ -115,19 +117,54 @@ async def leading(admin: AdminClient) -> str:
     raise AssertionError("nobody leads")
 
 
-def by_command(cluster: RunningCluster, key: Credentials) -> list[bytes]:
-    """What commands say that are given a key, and fail or not."""
+def check_places(cluster: RunningCluster) -> None:
+    """The files that are searched are there, and say something."""
+    sizes = {name: len(content) for name, content in told_files(cluster.data_dir)}
+    sizes |= {name: len(content) for name, content in message_logs(cluster.data_dir)}
+    for node in cluster.nodes():
+        is_broker = node["role"] == "broker"
+        kinds = ("security.json", "log/") if is_broker else ("raft/journal", "audit/")
+        for kind in kinds:
+            found = [
+                size for name, size in sizes.items() if name.startswith(f"{node['name']}/{kind}")
+            ]
+            assert any(found), (node["name"], kind, sorted(sizes))
+
+
+COMMANDS = (
+    ("whoami",),
+    ("user", "list"),
+    ("acl", "list", "shop"),
+    ("acl", "explain", "shop", "Pub", "Topic:orders"),
+    ("quota", "list"),
+    ("security", "status"),
+    ("cluster", "status"),
+    ("topic", "describe", "orders"),
+    ("topic", "describe", "nowhere"),
+    ("audit", "search", "--limit", "1000"),
+    ("user", "create", "shop"),
+    ("user", "remove-key", "shop", "pk_of_nobody"),
+)
+
+
+def by_command(cluster: RunningCluster, key: Credentials, tls: ClientTls) -> list[bytes]:
+    """What commands say that are given a key, and fail or not: as text, and as JSON."""
     said = []
     environment = {
         **os.environ,
         "PACELINE_BOOTSTRAP": ",".join(cluster.bootstrap),
         "PACELINE_ACCESS_KEY": key.access_key,
         "PACELINE_SECRET_KEY": key.secret_key,
-        "PACELINE_TLS_CA": str(cluster.data_dir / "tls" / "ca.pem"),
+        "PACELINE_TLS_CA": tls.ca_file,
     }
-    for arguments in (["whoami"], ["user", "list"], ["topic", "describe", "nowhere"]):
-        ended = subprocess.run(
-            paceline_command(*arguments), env=environment, capture_output=True, check=False
-        )
-        said += [ended.stdout, ended.stderr]
+    for arguments in COMMANDS:
+        for more in ((), ("--json",)):
+            ended = subprocess.run(
+                paceline_command(*arguments, *more),
+                env=environment,
+                capture_output=True,
+                check=False,
+            )
+            assert b"Traceback" not in ended.stderr
+            said += [ended.stdout, ended.stderr]
     return said

@@ -1,10 +1,13 @@
-"""No secret of a cluster stands in its logs, or in the command lines of its processes.
+"""No secret of a cluster stands in its logs, its audit, what its controllers and brokers keep on
+their disks, or in the command lines of its processes.
 
 CVE-2025-50200 (RabbitMQ): a header with a password stood in the log.
 """
 
+import errno
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 SHAPES = {
@@ -29,18 +32,70 @@ def kept_secrets(data_dir: Path) -> Iterator[tuple[str, bytes]]:
 def told_secrets(
     data_dir: Path, others: Mapping[str, bytes], *, made: Sequence[tuple[str, bytes]] = ()
 ) -> list[str]:
-    """Where a secret stands that must not: in node logs, or in `others`, texts by what they are.
-    `made`: secrets that no file has, and what each is."""
+    """Where a secret stands that must not: in node logs, on the disks of nodes, or in `others`,
+    texts by what they are. `made`: secrets that no file has, and what each is."""
     texts = {path.name: path.read_bytes() for path in (data_dir / "logs").glob("*.log")}
-    return found_in({**texts, **others}, [*kept_secrets(data_dir), *made])
+    known = [*kept_secrets(data_dir), *made]
+    found = found_in({**texts, **others}, known)
+    for name, content in told_files(data_dir):
+        found += found_in({name: content}, known)
+    for name, content in message_logs(data_dir):  # one after another: they may be large
+        found += found_in({name: content}, known, shapes=("a secret key",))
+    return found
 
 
-def found_in(texts: Mapping[str, bytes], kept: Sequence[tuple[str, bytes]]) -> list[str]:
+TOLD_FILES = ("audit/*.jsonl", "raft/*", "security.json")
+"""Of a node: its audit, the journal and snapshots of a controller, a broker's users and rights.
+They have digests, and what must be readable is encrypted."""
+
+
+def told_files(data_dir: Path) -> Iterator[tuple[str, bytes]]:
+    """With what they hold."""
+    for pattern in TOLD_FILES:
+        for path in sorted(data_dir.glob(f"*/{pattern}")):
+            if path.is_file():
+                yield str(path.relative_to(data_dir)), _content(path)
+
+
+def message_logs(data_dir: Path) -> Iterator[tuple[str, bytes]]:
+    """Of brokers: the topic of the audit is in them, if rights were on. Messages of tests have what
+    looks like other secrets."""
+    if not any(data_dir.glob("*/audit/*.jsonl")):
+        return
+    for path in sorted(data_dir.glob("*/log/*")):
+        if path.is_file():
+            yield str(path.relative_to(data_dir)), _content(path)
+
+
+def _content(path: Path) -> bytes:
+    """Without the holes that files have which were made ahead."""
+    pieces = []
+    with path.open("rb", buffering=0) as file:
+        size, at = os.fstat(file.fileno()).st_size, 0
+        while at < size:
+            try:
+                at = os.lseek(file.fileno(), at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                break  # nothing but a hole
+            end = os.lseek(file.fileno(), at, os.SEEK_HOLE)
+            pieces.append(os.pread(file.fileno(), end - at, at))
+            at = end
+    return b"".join(pieces).rstrip(b"\0")
+
+
+def found_in(
+    texts: Mapping[str, bytes],
+    kept: Sequence[tuple[str, bytes]],
+    *,
+    shapes: Collection[str] = tuple(SHAPES),
+) -> list[str]:
     found = []
     for where, text in texts.items():
         found += [f"{what} in {where}" for what, secret in kept if secret in text]
-        for what, shape in SHAPES.items():
-            match = shape.search(text)
+        for what in shapes:
+            match = SHAPES[what].search(text)
             if match is not None:
                 around = text[max(0, match.start() - 200) : match.start()]
                 found.append(f"{what} in {where}, after {around!r}")
