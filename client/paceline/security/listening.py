@@ -233,7 +233,8 @@ class _Door:
             self._tls.failed_count += 1
             why = handshake_sentence(error) if isinstance(error, ssl.SSLError) else repr(error)
             strangers.warning("tls_handshake_failed", extra={"source": source, "why": why})
-            self._on_refused(source, PeerError(why))
+            is_said = isinstance(error, ssl.SSLError)  # else the connection ended
+            self._on_refused(source, PeerError(why if is_said else f"TLS failed: {why}"))
             connection.close()
         else:
             self._tls.tls_count += context is not None

@@ -51,6 +51,8 @@ class TlsCluster:
         self.cluster = Cluster(str(folder / "data"))
         self._caplog = caplog
         self.loaded: dict[ControllerId, NodeTls | None] = {}
+        self.refused: list[tuple[str, str]] = []
+        """What the audit would tell."""
 
     def reload(self) -> list[bool]:
         """Each node looks at its files; whether it took others."""
@@ -61,7 +63,9 @@ class TlsCluster:
 
     async def start(self, name: ControllerId, tls: NodeTls | None) -> None:
         self.loaded[name] = tls
-        await self.cluster.make(name, tls=tls).start()
+        node = self.cluster.make(name, tls=tls)
+        node.on_refused(lambda source, error: self.refused.append((source, error.message)))
+        await node.start()
 
     async def restart(self, name: ControllerId, tls: NodeTls | None) -> None:
         await self.cluster.nodes.pop(name).stop()
@@ -173,6 +177,8 @@ async def test_nothing_is_said_without_a_certificate(secured: TlsCluster) -> Non
             await reader.readexactly(1)
     writer.close()
     await secured.says("the peer shows no certificate")
+    assert [source for source, _ in secured.refused] == ["127.0.0.1"] * 2
+    assert secured.refused[1][1] == "the peer shows no certificate"
 
 
 async def test_only_tls_1_3_is_spoken(secured: TlsCluster) -> None:
@@ -219,6 +225,9 @@ async def test_a_node_that_was_away_is_sent_many_megabytes(secured: TlsCluster) 
 async def test_a_certificate_for_another_controller_is_refused(secured: TlsCluster) -> None:
     await secured.restart(C2, contexts(secured.files[C3]))
     await secured.says("it is controller c2, and its certificate names c3: ", "incoming", C2)
+    assert any(
+        source == "127.0.0.1" and "it is controller c2" in why for source, why in secured.refused
+    )
     await is_shut_out(secured, C2, "not for c2")
     await comes_back(secured, C2)
 
