@@ -59,10 +59,10 @@ async def test_each_route_is_for_whom_it_says(
         nobody, _ = await asked(cluster, method, path, call, {})
         unknown, _ = await asked(cluster, method, path, call, {"Authorization": "Bearer a.b"})
         bob, code = await asked(cluster, method, path, call, bearer("bob"))
-        root, _ = await asked(cluster, method, path, call, bearer("root"))
+        root, of_root = await asked(cluster, method, path, call, bearer("root"))
 
     assert unknown == 401
-    if code == "LOGIN_FAILED":
+    if "LOGIN_FAILED" in (code, of_root):  # a slow machine may answer only the second in time
         assert call in (Login, ChangePassword), "they are for whoever has a password"
         return
     assert (nobody == 401) is (needs != ANYBODY)
