@@ -21,6 +21,7 @@ INTERNAL = {
     "Place",
     "Namespace",
     "Proofs",
+    "Request",
     "PostConnection",
     "Random",
     "Record",
