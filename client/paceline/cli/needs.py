@@ -186,7 +186,7 @@ ASKS: Mapping[str, Asked | None] = {
     "quota delete": _asks("put_quota"),
     "quota list": _asks("list_quotas"),
     "quota set": _asks("put_quota"),
-    "audit search": (Asks("get_topic", topic=_AUDIT), Asks("search", topic=_AUDIT)),
+    "audit search": (Asks("search", topic=_AUDIT),),
     "security disable": _asks("set_security_mode"),
     "security enable": _asks("list_users", "put_user", "put_access_key", "set_security_mode"),
     "security seal-keys": _asks("seal_keys"),
