@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.errors import (
-    ForbiddenError,
     NotYetAvailableError,
     OutcomeUnknownError,
     PacelineError,
@@ -310,7 +309,7 @@ class TransactionEnds:
             return None
         try:
             self._check_rights(end, half)
-        except ForbiddenError as error:
+        except PacelineError as error:  # this asker's alone: the step has ends of others as well
             end.error = error
             return None
         now = decided.get(half.source, half.ended)
@@ -339,7 +338,8 @@ class TransactionEnds:
         return None
 
     def _check_rights(self, end: _End, half: Half) -> None:
-        """NotAuthorizedError unless the asker may send to the topic, while there is one."""
+        """Raise unless the asker may send to the topic, while there is one: NotAuthorizedError, or
+        UnauthenticatedError if its key does not count any more."""
         name = self._routes.topic_name(topic_of(half.key))
         if name:
             end.asker.check_topic(name, *EndTransactions.finds)

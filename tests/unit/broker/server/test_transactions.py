@@ -5,8 +5,12 @@ from typing import Any
 
 import pytest
 from tests.support.http.door import Door, a_door
+from tests.support.rights import SECRETS, a_security, bearer, entry
 
+from paceline.security.access import Asker
 from paceline.wire.message_ids import OffsetMessageId, make_handle
+from paceline.wire.rights import PUB, SUB
+from paceline.wire.users import AccessKey, User, digest_of
 
 
 async def begin(door: Door, *bodies: str, **more: Any) -> list[str]:
@@ -32,8 +36,8 @@ async def visible(door: Door) -> list[str]:
     return [row["body"] for row in answer["messages"]]
 
 
-async def end(door: Door, text: str, how: str) -> tuple[int, Any]:
-    return await door.ask("POST", f"/v1/transactions/{text}/{how}")
+async def end(door: Door, text: str, how: str, **more: Any) -> tuple[int, Any]:
+    return await door.ask("POST", f"/v1/transactions/{text}/{how}", **more)
 
 
 async def test_a_half_is_seen_when_it_is_committed_and_never_when_rolled_back() -> None:
@@ -126,3 +130,31 @@ async def test_checks_are_polled_over_http() -> None:
         assert (question["transaction_id"], question["body"]) == (text, "a")
         status, problem = await door.ask("GET", "/v1/producers/payers/checks?wait_ms=1")
         assert (status, problem["field"]) == (400, "client_id")
+
+
+@pytest.mark.parametrize("other", ["a stranger", "a key that has expired"])
+async def test_ends_of_others_do_not_fail_with_those_of(other: str) -> None:
+    """They are decided in one step."""
+    async with a_door() as door:
+        access, call = door.service.access, door.service.calls.call
+        mine, his = await begin(door, "mine", "his")
+        soon = door.clock.unix_ms() + 5
+        key = AccessKey(digest=digest_of(SECRETS["bob"]), created_unix_ms=0, expires_unix_ms=soon)
+        rights = a_security(
+            ana=(entry("Topic:orders", PUB),), anonymous=(entry("Topic:news", SUB),)
+        )
+        access.apply(rights.with_user("bob", User(keys={"key-bob": key})))
+        shown = {"a stranger": None, "a key that has expired": bearer("bob")["Authorization"]}
+        bob, ana = (
+            Asker(access, access.authenticate(header, source="127.0.0.1"))
+            for header in (shown[other], bearer("ana")["Authorization"])
+        )
+        door.clock.advance(5)
+
+        of_bob, of_ana = await asyncio.gather(
+            call({"call": "end_transactions", "commit": [his]}, asker=bob),
+            call({"call": "end_transactions", "commit": [mine]}, asker=ana),
+        )
+
+        assert [row["code"] for row in of_bob["ends"]] == ["UNAUTHENTICATED"]
+        assert [row["outcome"] for row in of_ana["ends"]] == ["COMMITTED"]
