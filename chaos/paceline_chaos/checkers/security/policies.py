@@ -57,7 +57,10 @@ def may_all(
     if user is not None and user["type"] == "Super":
         return True
     policy = security["policies"].get(name, {})
-    return all(_is_allowed(policy, need, source) for need in needs)
+    return all(
+        any(_is_allowed(policy, need._replace(actions=(one,)), source) for one in need.actions)
+        for need in needs
+    )
 
 
 def can_be_governed(security: Mapping[str, Any]) -> bool:
@@ -76,7 +79,8 @@ def _user_of(security: Mapping[str, Any], access_key: str) -> str | None:
 
 
 def _is_allowed(policy: Mapping[str, Any], need: Need, source: str) -> bool:
-    """The strongest entry decides; the default policy only if no custom entry is for it."""
+    """Of a need of one action. The strongest entry decides; the default policy only if no custom
+    entry is for it."""
     for part in ("custom", "default"):
         verdicts = [
             (_strength(entry), entry["decision"] == "Deny")
