@@ -21,15 +21,16 @@ from paceline.wire.names import NAMESPACE_END, namespace_of
 from paceline.wire.rights import SHARED_RESOURCES, Action, Decision, Resource, ResourceType
 from paceline.wire.users import (
     ANONYMOUS,
+    Network,
     ParsedResource,
     Policy,
     PolicyEntry,
     Security,
     UserType,
+    network_of,
     parse_resource,
 )
 
-Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 Rank: TypeAlias = tuple[int, bool, int, bool]
 
 IN_NAMESPACES = (ResourceType.TOPIC, ResourceType.GROUP)
@@ -198,7 +199,7 @@ def _rules(entries: Iterable[PolicyEntry]) -> list[_Rule]:
         _Rule(
             entry,
             parse_resource(entry.resource),
-            tuple(ipaddress.ip_network(source, strict=False) for source in entry.sources),
+            tuple(map(network_of, entry.sources)),
         )
         for entry in entries
     ]

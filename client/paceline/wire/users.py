@@ -54,6 +54,9 @@ KEYS_MAX = 16
 ENTRIES_MAX = 256
 """Of one policy."""
 SOURCES_MAX = 32
+MAPPED_BITS = 96
+"""Of an IPv4 address in the form of IPv6, ::ffff:10.1.2.3, those before it (RFC 4291)."""
+IPV4_MASK = 2**32 - 1
 ALL_KEYS_MAX = 5_000
 ALL_ENTRIES_MAX = 10_000
 """Both bound the message that tells brokers of all."""
@@ -67,6 +70,7 @@ EACH = "*"
 QUOTAS_MAX = 5_000
 HOUR_MS = 3_600_000
 
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 QuotaSubject: TypeAlias = Annotated[str, matching(SUBJECT_PATTERN)]
 PerSecond: TypeAlias = Annotated[int, Meta(ge=1, le=2**40)]
 Count: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -216,6 +220,33 @@ class PolicyEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                     f"{source[:64]!r} is no address and no network (192.168.0.0/24)",
                     field="sources",
                 ) from error
+
+    def check_given(self) -> None:
+        """As `check`; BadRequestError also for a source that nobody comes from. Of what is given
+        now: a journal may have older entries."""
+        self.check()
+        for source in self.sources:
+            text, _, length = source.partition("/")
+            if _is_mapped(text) and int(length or MAPPED_BITS) < MAPPED_BITS:
+                raise BadRequestError(
+                    f"{source[:64]!r} is for nobody: of an IPv4 address in the form of IPv6 the"
+                    f" first {MAPPED_BITS} bits are fixed; write the IPv4 network (10.1.0.0/16)",
+                    field="sources",
+                )
+
+
+def network_of(source: str) -> Network:
+    """The network, or address, that a checked text names. An IPv4 one in the form of IPv6 is the
+    IPv4 one: so is the address of whoever comes from there."""
+    network = ipaddress.ip_network(source, strict=False)
+    if network.prefixlen < MAPPED_BITS or not _is_mapped(str(network.network_address)):
+        return network
+    address = int(network.network_address) & IPV4_MASK
+    return ipaddress.IPv4Network((address, network.prefixlen - MAPPED_BITS))
+
+
+def _is_mapped(address: str) -> bool:
+    return getattr(ipaddress.ip_address(address), "ipv4_mapped", None) is not None
 
 
 Entries: TypeAlias = Annotated[tuple[PolicyEntry, ...], Meta(max_length=ENTRIES_MAX)]

@@ -186,7 +186,7 @@ class SecurityCalls:
 
     async def _put_policy(self, call: calls.PutPolicy, once: Once | None) -> dict[str, Any]:
         for entry in (*call.custom, *call.default):
-            entry.check()
+            entry.check_given()
         command = PutPolicy(
             user=call.user, custom=call.custom, default=call.default, revision=call.revision
         )

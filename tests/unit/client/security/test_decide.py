@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.rights import a_security, entry
 
+from paceline.errors import BadRequestError
 from paceline.security import decide
 from paceline.security.decide import Rules, overridden_denials
 from paceline.wire.names import AUDIT_TOPIC
@@ -46,7 +47,9 @@ IN_NAMESPACES = ["a%a", "ab%b", "n%a", "n%abc"]
 NAMES = ["a", "ab", "abc", "b", "ab.c", *IN_NAMESPACES]
 NAMES += [name.partition(":")[2] for name in sorted(SHARED)]
 SOURCES = ["10.0.0.1", "10.0.1.1", "192.168.0.7", "::1", ""]
+SOURCES += ["::ffff:10.0.0.1", "::ffff:192.168.0.7"]
 NETWORKS = ["10.0.0.0/24", "10.0.0.1", "::1", "0.0.0.0/0"]
+NETWORKS += ["::ffff:10.0.0.0/120", "::ffff:10.0.1.1", "::ffff:0.0.0.0/96", "::/0"]
 
 resources = st.one_of(
     st.just("*"),
@@ -124,9 +127,18 @@ def oracle(policy: Policy, resource: Resource, actions: Sequence[Action], source
 
 
 def is_in(source: str, network: str) -> bool:
+    """An IPv4 address is the same in both of its forms, and ::/0 are those of IPv6."""
     if not source:
         return False
-    return ipaddress.ip_address(source) in ipaddress.ip_network(network)
+    address, _, length = network.partition("/")
+    is_ipv4 = "." in source
+    if is_ipv4 is not ("." in address):
+        return False
+    bits = 32 if is_ipv4 else 128
+    wanted = int(length) if length else 128 if ":" in address else bits
+    wanted -= 96 if is_ipv4 and ":" in address else 0
+    numbers = [int(ipaddress.ip_address(text.replace("::ffff:", ""))) for text in (source, address)]
+    return numbers[0] >> (bits - wanted) == numbers[1] >> (bits - wanted)
 
 
 def of_ana(policy: Policy) -> Security:
@@ -225,6 +237,37 @@ def test_an_engine_that_ignores_sources_is_caught(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(decide, "_is_within", lambda source, networks: True)
 
     assert differences(SCENES[4][0], Resource(ResourceType.TOPIC, "a"), (PUB,), "10.0.0.1")
+
+
+@pytest.mark.parametrize("network", ["::ffff:10.1.0.0/112", "::ffff:10.1.0.0/120", "10.1.0.0/16"])
+@pytest.mark.parametrize("source", ["10.1.0.9", "::ffff:10.1.0.9"])
+def test_a_denial_of_ipv4_addresses_counts_in_both_of_their_forms(
+    network: str, source: str
+) -> None:
+    denial = entry("Topic:*", PUB, deny=True, sources=(network,))
+    denial.check_given()
+    rules = Rules(of_ana(Policy(custom=(entry("Topic:*", PUB), denial))))
+
+    def may(source: str) -> bool:
+        asked = Resource(ResourceType.TOPIC, "orders")
+        return rules.decide("ana", asked, (PUB,), source=source).is_allowed
+
+    assert not may(source)
+    assert may("10.2.0.9")
+
+
+@pytest.mark.parametrize("source", ["::ffff:10.1.0.0/16", "::ffff:10.1.0.0/95", "::ffff:a01:0/0"])
+def test_a_source_that_nobody_comes_from_is_refused_and_an_old_one_is_for_nobody(
+    source: str,
+) -> None:
+    denial = entry("Topic:*", PUB, deny=True, sources=(source,))
+
+    with pytest.raises(BadRequestError, match="write the IPv4 network"):
+        denial.check_given()
+
+    rules = Rules(of_ana(Policy(custom=(entry("Topic:*", PUB), denial))))
+    asked = Resource(ResourceType.TOPIC, "orders")
+    assert rules.decide("ana", asked, (PUB,), source="10.1.0.9").is_allowed
 
 
 @pytest.mark.parametrize("resource", sorted(SHARED))

@@ -73,6 +73,16 @@ async def test_each_route_is_for_whom_it_says(
     assert root not in (401, 403)
 
 
+async def test_a_policy_for_a_source_that_nobody_comes_from_is_refused() -> None:
+    entry = {"resource": "Topic:a", "actions": ["Pub"], "sources": ["::ffff:10.1.0.0/16"]}
+    async with secured(1) as cluster:
+        status, problem = await cluster.ask(
+            "PUT", "/v1/users/ana/policy", {"custom": [entry]}, headers=bearer("root")
+        )
+
+    assert (status, problem["code"], problem["field"]) == (400, "BAD_REQUEST", "sources")
+
+
 async def test_a_follower_relays_whoever_asks_with_the_address_he_comes_from() -> None:
     here = entry("Topic:near", CREATE, sources=("127.0.0.1",))
     far = entry("Topic:far", CREATE, sources=("10.0.0.0/8",))
