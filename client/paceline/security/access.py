@@ -48,8 +48,9 @@ log = logging.getLogger("paceline.security")
 
 VERDICTS_MAX = 10_000
 """Decisions that are kept; then all are made anew."""
-TOLD_MAX = 1_000
-"""Refusals that the log tells, of one version: whoever tries names does not fill the disk."""
+TOLD_OF_USER_MAX = 200
+"""Refusals of a user that the log tells, of one version: whoever tries names does not fill the
+disk, and silences nobody but himself."""
 ASKED_NAME_LENGTH_MAX = 255
 """A longer name is refused: decisions and refusals keep it. What exists has at most 127 characters
 and perhaps a prefix (`wire.names`)."""
@@ -101,7 +102,8 @@ class Access:
         self._security = Security()
         self._rules = Rules(self._security)
         self._verdicts: dict[tuple[str, str, Resource, tuple[Action, ...]], Verdict] = {}
-        self._told: set[tuple[str, str, Resource, tuple[Action, ...]]] = set()
+        self._told: dict[str, set[tuple[str, Resource, tuple[Action, ...]]]] = {}
+        """By user."""
         self._listeners: list[Callable[[], None]] = []
         self.granted: WeakValueDictionary[tuple[str, str], Granted] = WeakValueDictionary()
         """By user and source."""
@@ -304,11 +306,17 @@ class Access:
         actions: tuple[Action, ...],
         verdict: Verdict,
     ) -> None:
-        """In the log, once for each version of users and rights."""
-        refused = (principal.user, principal.source, resource, actions)
-        if refused in self._told or len(self._told) >= TOLD_MAX:
+        """In the log, once for each version of users and rights; and once that no more are told."""
+        refused = (principal.source, resource, actions)
+        told = self._told.setdefault(principal.user, set())
+        if refused in told or len(told) > TOLD_OF_USER_MAX:
             return
-        self._told.add(refused)
+        told.add(refused)
+        if len(told) > TOLD_OF_USER_MAX:
+            log.warning(
+                "refusals_not_told", extra={"user": principal.user, "told": TOLD_OF_USER_MAX}
+            )
+            return
         log.warning(
             "refused" if self.is_enforced else "would_be_refused",
             extra={

@@ -211,6 +211,30 @@ def test_in_a_dry_run_nothing_is_refused_and_everything_told(
     assert asker.sees_topic("orders")
 
 
+def test_refusals_of_one_user_do_not_silence_those_of_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    access = an_access(a_security(mode=Mode.DRY_RUN))
+    nobody = Asker(access, access.authenticate(None, source=HERE))
+    most = access_module.TOLD_OF_USER_MAX
+
+    with caplog.at_level(logging.WARNING, "paceline.security"):
+        for number in range(2 * most):
+            nobody.check_topic(f"made-up-{number}", PUB)
+        of(access, "ana").check_topic("orders", PUB)
+
+    *many, full, last = caplog.records
+    assert [record.msg for record in many] == ["would_be_refused"] * most
+    assert (full.msg, vars(full)["user"]) == ("refusals_not_told", "anonymous"), "said once"
+    assert (last.msg, vars(last)["user"]) == ("would_be_refused", "ana")
+    assert access.would_refuse_count == 2 * most + 1
+
+    caplog.clear()
+    access.apply(a_security(mode=Mode.DRY_RUN, version=2))
+    nobody.check_topic("orders", PUB)
+    assert [record.msg for record in caplog.records] == ["would_be_refused"]
+
+
 def test_in_a_dry_run_whoever_does_not_count_any_more_goes_on_and_is_counted() -> None:
     access = an_access(a_security(mode=Mode.DRY_RUN, ana=(entry("Topic:orders", PUB),)))
     ana = of(access, "ana")._replace(granted=Granted())
