@@ -72,7 +72,7 @@ class MessageRoutes:
         check_parameters(request)
         send = parse_send(await read_json(request))
         topic = await self._messages.topic_to_send(request.match_info["topic"])
-        stored = await self._messages.send(topic, send)
+        stored = await self._messages.send(topic, send, rights=request[ASKER])
         broker = self._service.calls.envelope()["broker"]
         return json_answer({"status": "SEND_OK", **stored, "broker": broker})
 
@@ -89,7 +89,9 @@ class MessageRoutes:
                     f" {topic.topic_id} queue {queue}",
                     field="queue",
                 )
-        answer = await self._messages.send_batch(batch, asker=asker_of(request))
+        answer = await self._messages.send_batch(
+            batch, asker=asker_of(request), rights=request[ASKER]
+        )
         document = produce_answer_to_json(answer, queue=queue)
         add_place([document], self._messages.place_of(topic, queue))
         return json_answer({**document, "broker": self._service.calls.envelope()["broker"]})

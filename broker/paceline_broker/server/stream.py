@@ -338,7 +338,7 @@ class StreamConnection(StreamFrames):
                 return
             if self._quotas.limits_namespaces:
                 self._spend_in_namespace(topic_of_batch(body), bytes_in=len(body))
-            job = self._sender.send(body, self, request_id, asker=self.asker)
+            job = self._sender.send(body, self, request_id, asker=self.asker, rights=self._rights)
             if job is not None:
                 job.then = self._checked
                 self._checking = job

@@ -1,4 +1,5 @@
-"""What one stream may do: decided once for each topic, until users or rights change."""
+"""What one stream may do: decided once for each topic and producer group, until users or rights
+change."""
 
 from collections.abc import Iterable
 
@@ -34,6 +35,8 @@ class StreamRights:
         self._audit = asker.access.audit
         self._sent: set[int] = set()
         self._read: set[int] = set()
+        self._transacted: set[str] = set()
+        """Producer groups of its half messages."""
         self.samples: dict[int, tuple[Operation, Decided]] = {}
         """Request id -> what the audit tells of it when it is answered."""
 
@@ -51,6 +54,12 @@ class StreamRights:
             self._sent.add(topic_id)
         if self._audit.is_sampled():
             self._sample(request_id, Operation.PRODUCE, topic_id)
+
+    def check_producer_group(self, group: str) -> None:
+        """As `Asker.check_producer_group`."""
+        if group not in self._transacted:
+            self.asker.check_producer_group(group)
+            self._transacted.add(group)
 
     def check_read(
         self, queues: Iterable[FetchQueue], request_id: int, operation: Operation
@@ -92,6 +101,7 @@ class StreamRights:
         users or rights changed."""
         self._sent.clear()
         self._read.clear()
+        self._transacted.clear()
         holds, kept = self.asker.still_holds(), self.asker.access.granted
         if not holds and kept.get(self._shared_by) is self.asker.granted:
             del kept[self._shared_by]  # who comes again begins anew

@@ -1,7 +1,9 @@
 """Pure: which batches a client may send, beside what makes a batch well formed."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from operator import sub
+from typing import Protocol
 
 from paceline.errors import BadRequestError, TooLargeError
 from paceline.records.checking import RowsCheck
@@ -26,6 +28,13 @@ PROPERTIES_MAX = PROPERTIES_BYTES_MAX - 1024
 IMMUNITY_S_MAX = 72 * 3600
 DELAYED_TURN_BYTES = 128
 """What a delayed message counts in a turn, so that the largest batch of them has one alone."""
+
+
+class SenderRights(Protocol):
+    """Of whoever sends; that he may send to the topic was asked before."""
+
+    def check_producer_group(self, group: str) -> None:
+        """Raise unless he may begin transactions of which producers of that group are asked."""
 
 
 def turn_bytes(header: BatchHeader) -> int:
@@ -60,16 +69,22 @@ def _check_rows(first: int, rows: Sequence[Mapping[str, str]]) -> None:
     check_sent_properties(rows)
 
 
-def _check_half_rows(first: int, rows: Sequence[Mapping[str, str]]) -> None:
-    """That, and what half messages must say of their producers."""
+def _check_half_rows(
+    rights: SenderRights | None, first: int, rows: Sequence[Mapping[str, str]]
+) -> None:
+    """That, and what half messages must say of their producers, whom the sender may name."""
     check_sent_properties(rows)
     check_halves(first, rows)
+    if rights is not None:
+        for group in {found[names.PRODUCER_GROUP] for found in rows}:
+            rights.check_producer_group(group)
 
 
-def rows_check(header: BatchHeader) -> RowsCheck | None:
-    """What the properties of its records must be, a piece at a time; None: there are none."""
+def rows_check(header: BatchHeader, rights: SenderRights | None) -> RowsCheck | None:
+    """What the properties of its records must be, a piece at a time; None: there are none.
+    `rights`: as of `Sender.send`."""
     if header.kind == Kind.HALF:
-        return _check_half_rows
+        return partial(_check_half_rows, rights)
     return _check_rows if header.columns & COLUMN_PROPERTY else None
 
 

@@ -42,6 +42,7 @@ from paceline.wire.stream import (
 from paceline.wire.topics import FIFO
 from paceline_broker.ports import Role
 from paceline_broker.projections.consume_queues import queue_key
+from paceline_broker.service.batch_rules import SenderRights
 from paceline_broker.service.fetch.fetch import Fetcher, FutureFetchSink
 from paceline_broker.service.fetch.filters import unpacked_bytes
 from paceline_broker.service.fetch.read import Fetched
@@ -103,9 +104,12 @@ class Messages:
 
     # -- sending -----------------------------------------------------------------------------------
 
-    async def send(self, topic: TopicView, request: SendRequest) -> dict[str, Any]:
+    async def send(
+        self, topic: TopicView, request: SendRequest, *, rights: SenderRights | None = None
+    ) -> dict[str, Any]:
         """Store messages: "messages", a row for each in the order of the request, and the "epoch"
         and "confirm" of the acknowledgement itself: the role may be another by now (INV-4).
+        `rights`: as of `Sender.send`.
 
         Raises the first error of any batch; batches of other queues may be stored then, which only
         idempotence fields make safe to repeat.
@@ -137,7 +141,7 @@ class Messages:
         headers = [parse_header(batch) for batch in batches]
         for header, batch, indexes in zip(headers, batches, by_queue.values(), strict=True):
             properties = [row or {} for row in _chosen(request.properties, indexes)]
-            self._sender.check(header, batch, properties)
+            self._sender.check(header, batch, properties, rights)
         sinks = [FutureSink() for _ in batches]
         for batch, header, sink in zip(batches, headers, sinks, strict=True):
             self._sender.send_checked(batch, header, sink, 0)
@@ -157,10 +161,12 @@ class Messages:
             "confirm": max(answer.confirm for answer in answers),
         }
 
-    async def send_batch(self, batch: Buffer, *, asker: str | None) -> ProduceAnswer:
+    async def send_batch(
+        self, batch: Buffer, *, asker: str | None, rights: SenderRights | None = None
+    ) -> ProduceAnswer:
         """Store a record batch as it came; the answer when confirm has passed it."""
         sink = FutureSink()
-        job = self._sender.send(batch, sink, 0, asker=asker)
+        job = self._sender.send(batch, sink, 0, asker=asker, rights=rights)
         try:
             return await sink.answer
         finally:

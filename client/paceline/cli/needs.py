@@ -106,7 +106,7 @@ ASKS: Mapping[str, Asked | None] = {
     "send": (
         *_SEND,
         Asks("end_transactions", on="the topic", when="--transaction"),
-        Asks("transaction_checks", when=SPARED),
+        Asks("transaction_checks", on="the producer group", when="--transaction"),
     ),
     "recall": _asks("get_topic", "recall"),
     "delay list": (Asks("get_topic", when="TOPIC"), Asks("delays")),

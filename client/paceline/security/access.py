@@ -32,6 +32,7 @@ from paceline.wire.names import namespace_of
 from paceline.wire.rights import (
     SEE_GROUP,
     SEE_TOPIC,
+    TRANSACT,
     Action,
     Decision,
     Need,
@@ -437,6 +438,11 @@ class Asker(NamedTuple):
         if self.access.is_on:
             self.access.check_valid(self.principal)
             self.check((on_topic(*actions),), lambda field: topics)
+
+    def check_producer_group(self, group: str) -> None:
+        """Raise unless it may begin transactions of which producers of that group are asked."""
+        if self.access.is_on:
+            self.check(TRANSACT, lambda field: group)
 
     @property
     def sees_less(self) -> bool:

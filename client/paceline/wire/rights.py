@@ -93,6 +93,8 @@ def on_group(*actions: Action, field: str = "group") -> Need:
 SEE_TOPIC = (PUB, SUB, GET)
 """Whoever uses a topic or may look at it sees that it is there."""
 SEE_GROUP = (SUB, GET)
+TRANSACT: Needs = (on_group(PUB, SUB),)
+"""Of the producer group of a transaction: of whoever begins it, and whoever is asked about it."""
 SEE_CLUSTER: Needs = (on_cluster(GET, LIST),)
 CHANGE_CLUSTER: Needs = (on_cluster(UPDATE),)
 

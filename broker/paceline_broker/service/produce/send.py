@@ -40,6 +40,7 @@ from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.projections.producers import StoredBatch, Verdict
 from paceline_broker.projections.projections import Projections
 from paceline_broker.service.batch_rules import (
+    SenderRights,
     check_count,
     check_from_client,
     check_half_sizes,
@@ -176,10 +177,16 @@ class Sender:
             return True  # what is refused does not wait
 
     def send(
-        self, batch: Buffer, sink: Sink, request_id: int, *, asker: str | None = None
+        self,
+        batch: Buffer,
+        sink: Sink,
+        request_id: int,
+        *,
+        asker: str | None = None,
+        rights: SenderRights | None = None,
     ) -> Job | None:
         """Store a batch as it came from a client; never raises, the sink hears of it once. `asker`:
-        whose share of long work it has.
+        whose share of long work it has. `rights`: None where they are off.
 
         A job: its check takes some turns of the loop. What the same producer sends after it must
         wait for the job's end (`then`); a cancelled one stores nothing and tells nobody.
@@ -188,7 +195,7 @@ class Sender:
             check = BatchCheck(batch)
             header = check.header
             check_from_client(header)
-            steps = check.steps(rows_check(header))
+            steps = check.steps(rows_check(header, rights))
             is_short = check.is_short()
             if is_short and (work_bytes := turn_bytes(header)):
                 is_short = self._work.has_turn_for(work_bytes)
@@ -237,11 +244,17 @@ class Sender:
             check_half_sizes(check.view)
         self._hooks.check_put(self._hooks.put, check.header, check.view.raw)
 
-    def check(self, header: BatchHeader, batch: Buffer, rows: Sequence[Mapping[str, str]]) -> None:
+    def check(
+        self,
+        header: BatchHeader,
+        batch: Buffer,
+        rows: Sequence[Mapping[str, str]],
+        rights: SenderRights | None,
+    ) -> None:
         """Raise what refuses a batch that this process has encoded of a client's messages, before
         it is put: our own rules, then hooks. `rows`: its properties, {} where there are none."""
         check_count(header)
-        check_rows = rows_check(header)
+        check_rows = rows_check(header, rights)
         if check_rows is not None:
             check_rows(0, rows)
         if header.kind == Kind.HALF:

@@ -26,6 +26,7 @@ from paceline.wire.rights import (
     SEE_CLUSTER,
     SEE_TOPIC,
     SUB,
+    TRANSACT,
     UPDATE,
     on_group,
     on_topic,
@@ -249,7 +250,7 @@ class TransactionChecks(Request[Checks], kw_only=True):
     """A producer waits for questions about its group's open transactions; none after `wait_ms`."""
 
     routes = (Route("GET", "/v1/producers/{group}/checks"),)
-    needs = (on_group(PUB, SUB),)
+    needs = TRANSACT
     group: Text
     client_id: ClientId
     wait_ms: Annotated[int, Meta(ge=0, le=CHECKS_WAIT_MS_MAX)] = CHECKS_WAIT_MS

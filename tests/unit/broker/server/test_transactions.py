@@ -3,14 +3,20 @@
 import asyncio
 from typing import Any
 
+import orjson
 import pytest
-from tests.support.http.door import Door, a_door
+from tests.support.http.door import Door, a_batch, a_door
+from tests.support.http.stream_client import RawStream
 from tests.support.rights import SECRETS, a_security, bearer, entry
 
+from paceline.records.header import Kind
 from paceline.security.access import Asker
+from paceline.wire import properties as names
 from paceline.wire.message_ids import OffsetMessageId, make_handle
 from paceline.wire.rights import PUB, SUB
+from paceline.wire.stream import Operation
 from paceline.wire.users import AccessKey, User, digest_of
+from paceline_broker.server.http_messages import BATCH_TYPE
 
 
 async def begin(door: Door, *bodies: str, **more: Any) -> list[str]:
@@ -158,3 +164,80 @@ async def test_ends_of_others_do_not_fail_with_those_of(other: str) -> None:
 
         assert [row["code"] for row in of_bob["ends"]] == ["UNAUTHENTICATED"]
         assert [row["outcome"] for row in of_ana["ends"]] == ["COMMITTED"]
+
+
+# -- whose producers are asked --------------------------------------------------------------------
+
+A_HALF = a_batch(b"x", kind=Kind.HALF, properties=[{names.PRODUCER_GROUP: "shop%payers"}])
+TYPES = {"json": "application/json", "batch": BATCH_TYPE}
+
+
+async def send_half(door: Door, way: str) -> tuple[int, Any]:
+    """What ana is answered who sends a half message of the producer group shop%payers."""
+    if way == "stream":
+        stream = await RawStream.open(door.port, bearer("ana"))
+        stream.ask(1, Operation.PRODUCE, A_HALF)
+        _, _, status, body = await stream.answer()
+        stream.close()
+        return (200, None) if status == 0 else (0, orjson.loads(body))
+    headers = {**bearer("ana"), "Content-Type": TYPES[way]}
+    if way == "batch":
+        path = "/v1/topics/orders/queues/0/batches"
+        return await door.ask("POST", path, data=A_HALF, headers=headers)
+    document = {
+        "messages": [{"body": "x"}],
+        "queue": 0,
+        "transaction": True,
+        "producer_group": "shop%payers",
+    }
+    return await door.ask("POST", "/v1/topics/orders/messages", document, headers=headers)
+
+
+@pytest.mark.parametrize("way", ["json", "batch", "stream"])
+async def test_a_half_needs_a_right_on_the_producer_group_that_it_names(way: str) -> None:
+    on_topic = entry("Topic:orders", PUB)
+    async with a_door() as door:
+        access = door.service.access
+        access.apply(a_security(ana=(on_topic, entry("Group:payers", PUB))))
+        end = door.log.end
+        status, problem = await send_half(door, way)
+        assert (problem["code"], problem["resource"]) == ("NOT_AUTHORIZED", "Group:shop%payers")
+        assert status in (0, 403)
+        assert door.log.end == end, "nothing was stored"
+
+        for version, right in enumerate(("Group:shop%payers", "Namespace:shop"), start=2):
+            access.apply(a_security(version=version, ana=(on_topic, entry(right, PUB))))
+            assert (await send_half(door, way))[0] == 200, right
+
+
+async def test_a_stream_asks_once_for_each_producer_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def check(self: Asker, group: str) -> None:
+        asked.append(group)
+
+    monkeypatch.setattr(Asker, "check_producer_group", check)
+    rows = [{names.PRODUCER_GROUP: group} for group in ("a", "b", "a")]
+    halves = a_batch(b"x", b"y", b"z", kind=Kind.HALF, properties=rows)
+    async with a_door() as door:
+        door.service.access.apply(a_security(ana=(entry("Topic:orders", PUB),)))
+        stream = await RawStream.open(door.port, bearer("ana"))
+        for number, batch in enumerate((halves, halves, a_batch(b"no half")), start=1):
+            stream.ask(number, Operation.PRODUCE, batch)
+            assert (await stream.answer())[2] == 0
+        stream.close()
+
+    assert sorted(asked) == ["a", "b"]
+
+
+async def test_a_stream_ends_when_its_right_on_a_producer_group_is_gone() -> None:
+    entries = (entry("Topic:orders", PUB), entry("Group:shop%payers", SUB))
+    async with a_door() as door:
+        door.service.access.apply(a_security(ana=entries))
+        stream = await RawStream.open(door.port, bearer("ana"))
+        stream.ask(1, Operation.PRODUCE, A_HALF)
+        assert (await stream.answer())[2] == 0
+
+        door.service.access.apply(a_security(version=2, ana=entries[:1]))
+
+        assert await stream.ended() == b""

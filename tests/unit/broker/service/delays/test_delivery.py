@@ -333,7 +333,7 @@ async def test_no_client_says_where_a_message_was_first_stored(
     """What is derived is believed to say that, when the message is sent back. It is refused by
     now, and may stand in the log of an earlier version."""
     bench = DelayBench()
-    monkeypatch.setattr(send, "rows_check", lambda header: None)
+    monkeypatch.setattr(send, "rows_check", lambda header, rights: None)
     bench.delay([due_of_delay(10)], properties=[{"ORIGIN_MESSAGE_ID": "g1:7:7", "a": "b"}])
     assert bench.turn() > 0
     if is_moved:

@@ -286,7 +286,9 @@ async def test_many_messages_ride_in_one_batch_for_each_target() -> None:
 
 async def test_that_property_of_a_client_means_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody gets rid of a group's messages or keeps them by a count in an old log."""
-    monkeypatch.setattr("paceline_broker.service.produce.send.rows_check", lambda header: None)
+    monkeypatch.setattr(
+        "paceline_broker.service.produce.send.rows_check", lambda header, rights: None
+    )
     send(bench := a_bench(), properties=[{names.RECONSUME_TIMES: "99", names.UNIQ_KEY: "forged"}])
 
     [answer] = await send_back(bench, a_row(1))
