@@ -20,9 +20,9 @@ class ConnectedClients(NamedTuple):
     """Who is connected, as brokers know it at the moment."""
 
     clients: list[Row]
-    """Each once, with `kind`, `group`, `client_id`, `address`, `version`, `language`, `topics`,
-    `since_unix_ms`, `heard_unix_ms`, `brokers` ("group/replica"); consumers also with
-    `message_model`, `mode`, `filters`."""
+    """Each once, with `kind`, `group`, `client_id`, `user` (None while rights are off), `address`,
+    `version`, `language`, `topics`, `since_unix_ms`, `heard_unix_ms`, `brokers` ("group/replica");
+    consumers also with `message_model`, `mode`, `filters`."""
     conflicts: dict[str, list[str]]
     """By consumer group, topics that its members subscribe to in different ways."""
     unreachable: list[GroupName]

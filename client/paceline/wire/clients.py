@@ -87,10 +87,10 @@ class Merging:
     """What `merged` makes, row by row: there may be very many."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, str, str], Row] = {}
+        self._found: dict[tuple[str, str, str, str], Row] = {}
 
     def add(self, row: Row) -> None:
-        key = (row["kind"], row["group"], row["client_id"])
+        key = (row["kind"], row["group"], row["client_id"], row.get("user") or "")
         other = self._found.get(key)
         if other is None:
             self._found[key] = {**row, "brokers": list(row["brokers"])}
@@ -104,7 +104,7 @@ class Merging:
         }
 
     def rows(self) -> list[Row]:
-        """In order of kind, group, id."""
+        """In order of kind, group, id, user."""
         return [self._found[key] for key in sorted(self._found)]
 
 

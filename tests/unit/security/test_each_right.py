@@ -43,16 +43,15 @@ def all_but(need: Need) -> tuple[PolicyEntry, ...]:
 
 def just(call: type[Request[Any]]) -> tuple[PolicyEntry, ...]:
     """One of the actions of each need."""
-    return tuple(
-        entry(f"{need.type}:*", need.actions[0]) for need in call.needs or () if need.actions
-    )
+    needs = read_request(call, least(call)).needed()
+    return tuple(entry(f"{need.type}:*", need.actions[0]) for need in needs if need.actions)
 
 
 def needs_of(call: type[Request[Any]]) -> list[Need]:
     """Those that the least request of the call has something for."""
     document = least(call)
     found = []
-    for need in call.needs or ():
+    for need in read_request(call, document).needed():
         if need.type is ResourceType.ANY:
             continue
         in_path = any(need.field in names_in_path(route.path) for route in call.routes)
@@ -134,6 +133,6 @@ def test_every_need_names_a_field_that_its_request_has() -> None:
     for calls in (CALLS, CONTROLLER_CALLS):
         for call in calls.values():
             request = read_request(call, least(call))
-            for need in call.needs or ():
+            for need in request.needed():
                 if need.field:
                     list(named(getattr(request, need.field)))

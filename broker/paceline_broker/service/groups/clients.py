@@ -50,6 +50,8 @@ class ClientInfo:
     kind: Kind
     group: str
     client_id: str
+    user: str | None
+    """Whose it is; None: rights are off."""
     version: str
     language: str
     topics: tuple[str, ...]
@@ -57,8 +59,8 @@ class ClientInfo:
     """Of consumers: message model, mode, filters."""
 
     @property
-    def name(self) -> tuple[str, str, str]:
-        return self.kind, self.group, self.client_id
+    def name(self) -> tuple[str, str, str, str | None]:
+        return self.kind, self.group, self.client_id, self.user
 
     @property
     def text(self) -> int:
@@ -146,6 +148,7 @@ class ClientTable:
                 "kind": known.info.kind,
                 "group": known.info.group,
                 "client_id": known.info.client_id,
+                "user": known.info.user,
                 "address": known.address,
                 "version": known.info.version,
                 "language": known.info.language,

@@ -6,7 +6,7 @@ from typing import Any
 from paceline.errors import BadRequestError
 from paceline.platform.ports import Clock
 from paceline.platform.runtime import pause
-from paceline.security.access import Asker
+from paceline.security.access import ASKING, Asker
 from paceline.security.visible import VisibleViews
 from paceline.wire.calls import groups as wire
 from paceline.wire.clients import Conflicts, Merging, Row
@@ -124,6 +124,7 @@ class ClientCalls:
             kind=asked.kind,
             group=check_name(asked.group, "group"),
             client_id=asked.client_id,
+            user=ASKING.get(),
             version=asked.version,
             language=asked.language,
             topics=_topics(asked.topics),

@@ -15,7 +15,17 @@ from paceline.wire.calls.request import (
     matching,
 )
 from paceline.wire.clients import LANGUAGE_LENGTH_MAX, TOPICS_MAX, VERSION_LENGTH_MAX
-from paceline.wire.rights import CREATE, GET, KNOWN_USER, PUB, SEE_CLUSTER, SUB, on_group, on_topic
+from paceline.wire.rights import (
+    CREATE,
+    GET,
+    KNOWN_USER,
+    PUB,
+    SEE_CLUSTER,
+    SUB,
+    Needs,
+    on_group,
+    on_topic,
+)
 
 FILTER_LENGTH_MAX = 4096
 
@@ -106,7 +116,11 @@ class Nothing(Answer):
 
 class Client(Request[Nothing], kw_only=True):
     """Whose connection this is. It is on the list of this broker, whatever its role, until the
-    connection closes or 120 s pass without another `client`; over HTTP only the latter."""
+    connection closes or 120 s pass without another `client`; over HTTP only the latter.
+
+    A consumer needs Sub on the group and on its topics, a producer Pub on its topics. The group of
+    a producer needs nothing: it is a name on a list, and rows say whose they are (`user`).
+    """
 
     needs = KNOWN_USER
     also_names = (on_group(), on_topic(field="topics"), on_topic(field="filters"))
@@ -120,12 +134,19 @@ class Client(Request[Nothing], kw_only=True):
     mode: ConsumeMode | None = None
     filters: Filters | None = None
 
+    def needed(self) -> Needs:
+        """As RocketMQ's clients need for their settings."""
+        if self.kind == "consumer":
+            return (on_group(SUB), on_topic(SUB, field="topics"))
+        return (*KNOWN_USER, on_topic(PUB, field="topics"))
+
 
 class ClientsOf(Answer):
     """Who is connected to this broker."""
 
     clients: list[dict[str, Any]]
-    """What they told, `address`, `since_unix_ms`, `heard_unix_ms`, `brokers`."""
+    """What they told, `user` (null while rights are off), `address`, `since_unix_ms`,
+    `heard_unix_ms`, `brokers`."""
     conflicts: dict[str, list[str]]
     """By group, topics that its consumers here do not all subscribe to in the same way."""
 

@@ -433,3 +433,50 @@ async def test_a_client_is_known_by_its_certificate(tmp_path: Path) -> None:
         await http.close()
 
     assert statuses == {"ana": 200, "both": 401, "other": 401}
+
+
+# -- who is on the list of clients ----------------------------------------------------------------
+
+SAID = {"client_id": "c1", "version": "1", "language": "x"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "group", "topics", "entries", "is_listed"),
+    [
+        ("consumer", "billing", ["orders"], (), False),
+        ("consumer", "billing", [], (entry("Topic:orders", SUB),), False),
+        ("consumer", "billing", ["orders"], (entry("Group:billing", SUB),), False),
+        (
+            "consumer",
+            "billing",
+            ["orders"],
+            (entry("Group:billing", SUB), entry("Topic:orders", SUB)),
+            True,
+        ),
+        ("producer", "anything", ["orders"], (entry("Topic:orders", SUB),), False),
+        ("producer", "anything", ["orders"], (entry("Topic:orders", PUB),), True),
+    ],
+)
+async def test_a_client_is_listed_for_what_it_may_do(
+    kind: str, group: str, topics: list[str], entries: tuple[PolicyEntry, ...], is_listed: bool
+) -> None:
+    said = {"call": "client", "kind": kind, "group": group, "topics": topics, **SAID}
+    async with a_secured_door(ana=entries) as door:
+        told = await door.ask("POST", "/v1/call", said, headers=bearer("ana") | JSON_TYPE)
+        listed = (await door.ask("GET", "/v1/clients", headers=bearer("root")))[1]["clients"]
+
+    assert told[0] == (200 if is_listed else 403)
+    assert [(row["group"], row["user"]) for row in listed] == [(group, "ana")] * is_listed
+
+
+async def test_clients_of_two_users_are_two_whatever_they_call_themselves() -> None:
+    said = {"call": "client", "kind": "producer", "group": "shop", "topics": [], **SAID}
+    async with a_secured_door() as door:
+        for user in ("bob", "ana"):
+            headers = bearer(user) | JSON_TYPE
+            assert (await door.ask("POST", "/v1/call", said, headers=headers))[0] == 200
+        listed = (await door.ask("GET", "/v1/clients", headers=bearer("root")))[1]["clients"]
+        nobody = await door.ask("POST", "/v1/call", said, headers=JSON_TYPE)
+
+    assert [row["user"] for row in listed] == ["ana", "bob"]
+    assert nobody[0] == 401

@@ -43,6 +43,7 @@ async def test_a_client_is_listed_with_what_it_told_until_its_connection_closes(
     assert row == {
         **CONSUMER,
         "topics": ["orders", "refunds"],
+        "user": None,
         "address": "10.0.0.7:4711",
         "since_unix_ms": began,
         "heard_unix_ms": began + 1_000,
