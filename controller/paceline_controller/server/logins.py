@@ -55,13 +55,12 @@ class Logins:
 
     async def _checked(self, name: str, password: str, source: str) -> User:
         """The user with that password. LoginFailedError, QuotaExceededError, OverloadedError."""
-        self._backoff.begin(name, source)
-        await self._context.read_barrier()
-        user = self._context.node.machine.security.users.get(name) or User()
-        if not await self.passwords.is_password(user.password, password) or not user.is_enabled:
-            raise LoginFailedError(
-                "there is no such user, it is disabled or has no password, or its password is"
-                " another"
-            )
-        self._backoff.succeeded(name, source)
-        return user
+        with self._backoff.trying(name, source):
+            await self._context.read_barrier()
+            user = self._context.node.machine.security.users.get(name) or User()
+            if not await self.passwords.is_password(user.password, password) or not user.is_enabled:
+                raise LoginFailedError(
+                    "there is no such user, it is disabled or has no password, or its password is"
+                    " another"
+                )
+            return user

@@ -8,6 +8,7 @@ from tests.support.controller.secured import secure, secured
 from tests.support.controller.sessions import a_cluster
 from tests.support.rights import SECRETS, bearer
 
+from paceline.errors import NotLeaderError
 from paceline.platform.runtime import SystemClock
 from paceline.security import login_backoff
 from paceline.security.audit import RECORDS_PER_S
@@ -89,6 +90,24 @@ async def test_who_guesses_waits_and_a_relayed_guess_counts_for_where_it_came_fr
     assert codes == ["LOGIN_FAILED"] * 5 + ["QUOTA_EXCEEDED"] * 2
     assert late[0] == 429, "also with the right password"
     assert late[1]["retry_after_ms"] > 0
+
+
+async def test_a_leader_that_cannot_tell_counts_no_wrong_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with secured() as cluster:
+        given = {"password": PASSWORD}
+        await cluster.ask("PUT", "/v1/users/bob/password", given, headers=bearer("root"))
+
+        async def moved(*, timeout_ms: int) -> None:
+            raise NotLeaderError("another one leads")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(cluster.leader.quorum, "read_barrier", moved)
+            for _ in range(login_backoff.FREE_OF_SOURCE):
+                refused = await cluster.ask("POST", "/v1/login", {"user": "bob", **given})
+                assert refused[1]["code"] == NotLeaderError.code
+        assert (await cluster.ask("POST", "/v1/login", {"user": "bob", **given}))[0] == 200
 
 
 async def test_brokers_are_told_no_hash_of_a_password() -> None:
