@@ -26,9 +26,14 @@ class KeyUses:
         self.heard({access_key: self._clock_unix_ms()})
 
     def heard(self, uses: Mapping[str, int]) -> None:
-        """Access key -> when it was used, Unix time in ms: at this node or another one."""
-        for access_key, at in uses.items():
-            if at - self._told.get(access_key, 0) >= GRANULARITY_MS:
+        """Access key -> when it was used, Unix time in ms: at this node or another one.
+
+        What is ahead of the own clock was now: one that was wrong for a moment does not hide uses.
+        """
+        now_unix_ms = self._clock_unix_ms()
+        for access_key, used in uses.items():
+            at, told = min(used, now_unix_ms), self._told.get(access_key, 0)
+            if at - told >= GRANULARITY_MS or told > now_unix_ms:
                 self._due[access_key] = max(at, self._due.get(access_key, 0))
 
     def due(self) -> dict[str, int]:

@@ -30,10 +30,29 @@ def test_a_use_is_told_once_an_hour() -> None:
 def test_what_others_have_told_does_not_go_back() -> None:
     clock = ManualClock()
     uses, now_unix_ms = KeyUses(clock.unix_ms), clock.unix_ms()
+    clock.advance(5)
     uses.heard({"key-ana": now_unix_ms + 5, "key-bob": now_unix_ms})
     uses.heard({"key-ana": now_unix_ms + 1})
 
     assert told(uses) == {"key-ana": now_unix_ms + 5, "key-bob": now_unix_ms}
+
+
+def test_a_clock_that_was_ahead_does_not_hide_uses() -> None:
+    """That of another node, or the own one."""
+    now = [1_700_000_000_000]
+    uses, year_ms = KeyUses(lambda: now[0]), 365 * 24 * GRANULARITY_MS
+    uses.heard({"key-ana": now[0] + year_ms})
+    assert told(uses) == {"key-ana": now[0]}
+    now[0] += year_ms
+    uses.used("key-bob")
+    told(uses)
+
+    now[0] -= year_ms - GRANULARITY_MS
+    for key in ("key-ana", "key-bob"):
+        uses.used(key)
+    assert told(uses) == {"key-ana": now[0], "key-bob": now[0]}
+    uses.used("key-bob")
+    assert told(uses) == {}
 
 
 def test_messages_are_bounded_and_revoked_keys_forgotten() -> None:
