@@ -200,6 +200,12 @@ class User(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Rises when all that were logged in are logged out: a token names the number it was made
     at."""
 
+    def has_way_in(self, now_unix_ms: int) -> bool:
+        """It has a password, or an access key that has not expired."""
+        return bool(self.password) or any(
+            not key.is_expired(now_unix_ms) for key in self.keys.values()
+        )
+
 
 class PolicyEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a user may do, or may not, on some resources."""
@@ -305,11 +311,10 @@ class Security(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         }
         return msgspec.structs.replace(self, users=users)
 
-    @property
-    def has_super_user(self) -> bool:
+    def has_super_user(self, now_unix_ms: int) -> bool:
         """Somebody could still give rights."""
         return any(
-            user.type is UserType.SUPER and user.is_enabled and (user.keys or user.password)
+            user.type is UserType.SUPER and user.is_enabled and user.has_way_in(now_unix_ms)
             for user in self.users.values()
         )
 

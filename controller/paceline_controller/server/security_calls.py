@@ -80,6 +80,7 @@ class SecurityCalls:
             "version": security.version,
             "users": len(types),
             "super_users": types.count(UserType.SUPER),
+            "has_super_user": security.has_super_user(self._context.clock.unix_ms()),
         }
 
     async def _set_mode(self, call: calls.SetSecurityMode, once: Once | None) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """Pure: users, access keys, policies, and whether they are enforced.
 
 Whoever could lock everybody out is refused: while rights are on, the last super user that is
-enabled and has an access key stays so.
+enabled and has an access key or a password stays so. Keys that have expired, by replicated time,
+count for nothing. Where the last one has expired, changes are taken again: one of them lets
+somebody in.
 """
 
 from collections.abc import Mapping
@@ -80,7 +82,7 @@ def apply(state: State, command: AnySecurityCommand, outcome: Outcome) -> None:
         case _:
             assert_never(command)
     if after is not before:
-        _check_not_locked_out(after)
+        _check_not_locked_out(before, after, now_unix_ms=state.time_ms)
         if len(msgspec.json.encode(after)) > SECURITY_BYTES_MAX:
             raise RefusedError(
                 "TOO_MANY_ENTRIES",
@@ -255,12 +257,15 @@ def _set_mode(security: Security, command: SetSecurityMode) -> Security:
     return security.changed(mode=command.mode)
 
 
-def _check_not_locked_out(security: Security) -> None:
-    if security.mode is Mode.ON and not security.has_super_user:
+def _check_not_locked_out(before: Security, after: Security, *, now_unix_ms: int) -> None:
+    if after.mode is not Mode.ON or after.has_super_user(now_unix_ms):
+        return
+    if before.mode is not Mode.ON or before.has_super_user(now_unix_ms):
         raise RefusedError(
             "NO_SUPER_USER",
             "nobody could give rights any more: there must be a user of type"
-            f" {UserType.SUPER} that is enabled and has an access key or a password",
+            f" {UserType.SUPER} that is enabled and has a password or an access key that has not"
+            " expired",
         )
 
 

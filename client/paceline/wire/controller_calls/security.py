@@ -37,6 +37,8 @@ class SecurityState(Answer, kw_only=True):
     """Of users and rights. A broker that has applied it shows it at `/v1/status`."""
     users: int
     super_users: int
+    has_super_user: bool
+    """One of them is enabled and has a password, or an access key that has not expired."""
 
 
 class GetSecurity(Read[SecurityState]):

@@ -28,8 +28,17 @@ from paceline_controller.state.security_commands import (
 SECRET = "sk_a-secret-of-a-test-123"
 
 
-def put_key(driver: Driver, user: str, access_key: str, secret: str = SECRET) -> dict[str, Any]:
-    key = AccessKey(digest=digest_of(secret), created_unix_ms=driver.now)
+def put_key(
+    driver: Driver,
+    user: str,
+    access_key: str,
+    secret: str = SECRET,
+    *,
+    expires_unix_ms: int | None = None,
+) -> dict[str, Any]:
+    key = AccessKey(
+        digest=digest_of(secret), created_unix_ms=driver.now, expires_unix_ms=expires_unix_ms
+    )
     return driver.do(PutAccessKey(user=user, access_key=access_key, key=key))
 
 
@@ -174,6 +183,40 @@ def test_nobody_can_lock_everybody_out() -> None:
     driver.do(PutUser(user="deputy", type=UserType.SUPER, is_new=True))
     put_key(driver, "deputy", "key-deputy")
     assert driver.do(DeleteUser(user="root"))["ok"]
+
+
+def test_a_key_that_has_expired_lets_nobody_in() -> None:
+    driver = a_group()
+    driver.do(PutUser(user="root", type=UserType.SUPER, is_new=True))
+    put_key(driver, "root", "key-ends", expires_unix_ms=driver.now + 1_000)
+    assert driver.do(SetSecurityMode(mode=Mode.ON))["ok"], "it counts still"
+    driver.do(SetSecurityMode(mode=Mode.OFF))
+    driver.now += 1_000
+    assert reason(driver.do(SetSecurityMode(mode=Mode.ON))) == "NO_SUPER_USER"
+
+    put_key(driver, "root", "key-root")
+    assert driver.do(SetSecurityMode(mode=Mode.ON))["ok"]
+    for command in (
+        DeleteAccessKey(user="root", access_key="key-root"),
+        PutUser(user="root", is_enabled=False),
+    ):
+        assert reason(driver.do(command)) == "NO_SUPER_USER", command
+    driver.do(PutUser(user="root", password="a hash"))
+    assert driver.do(DeleteAccessKey(user="root", access_key="key-root"))["ok"]
+
+
+def test_where_the_last_key_has_expired_somebody_can_be_let_in_again() -> None:
+    """By whoever holds the cluster's secret: a user comes before its key."""
+    driver = a_group()
+    driver.do(PutUser(user="root", type=UserType.SUPER, is_new=True))
+    put_key(driver, "root", "key-ends", expires_unix_ms=driver.now + 1_000)
+    driver.do(SetSecurityMode(mode=Mode.ON))
+    driver.now += 1_000
+
+    assert driver.do(PutUser(user="deputy", type=UserType.SUPER, is_new=True))["ok"]
+    assert put_key(driver, "deputy", "key-deputy")["ok"]
+    assert driver.do(DeleteUser(user="root"))["ok"]
+    assert reason(driver.do(DeleteUser(user="deputy"))) == "NO_SUPER_USER"
 
 
 def test_a_policy_is_put_in_place_of_the_one_that_was_read() -> None:
