@@ -4,7 +4,7 @@ docs/features/rights.md says what they mean.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import structs
@@ -77,15 +77,19 @@ class Users:
         name: str = "",
         expires_unix_ms: int | None = None,
         signs: bool = False,
+        show: Callable[[Credentials], None] | None = None,
     ) -> Credentials:
         """A new access key with its secret key, which nobody can tell again. `name`: what it is
-        for; `signs`: clients sign requests with it, so nodes keep it, encrypted.
+        for; `signs`: clients sign requests with it, so nodes keep it, encrypted; `show`: is given
+        the key before the cluster has it, so that no failure loses it.
         UserNotFoundError, CommandRefusedError (TOO_MANY_KEYS)."""
         random = self._requests.cluster.random
         made = Credentials(
             access_key="pk" + random.token(_ACCESS_KEY_BYTES).hex(),
             secret_key="sk_" + random.token(_SECRET_KEY_BYTES).hex(),
         )
+        if show is not None:
+            show(made)
         await self._write(
             calls.PutAccessKey,
             user=user,
@@ -251,31 +255,51 @@ class SecurityMode:
         self._users = Users(requests)
 
     async def enable(
-        self, *, is_trial: bool = False, with_new_key: bool = False, purpose: str = ""
-    ) -> "FirstKey | None":
-        """Have rights enforced, or tried, and let somebody in: where no super user has a key or a
-        password, one is made with a key: `admin`, or `admin-2` and so on if there is another user
-        of that name. None: no key was made, as one is there.
+        self,
+        show: Callable[[FirstKey], None],
+        *,
+        keep: Callable[[FirstKey], None] | None = None,
+        is_trial: bool = False,
+        with_new_key: bool = False,
+        purpose: str = "",
+    ) -> FirstKey | None:
+        """Have rights enforced, or tried, and let somebody in: where no super user has a password,
+        or a key that has not expired, one is made with a key: `admin`, or `admin-2` and so on if
+        there is another user of that name. None: no key was made, as one is there.
+
+        `show` is given the key before the cluster has it, so no failure after that can lose the
+        only one; `keep` once the cluster has it, before rights are on. What they raise ends it
+        there. It may be repeated after any failure.
 
         `with_new_key`: make one in any case. `purpose`: the name of the key. CommandRefusedError.
         """
+        if with_new_key or not (await self.get())["has_super_user"]:
+            made = await self._let_in(show, purpose)
+            if keep is not None:
+                keep(made)
+        else:
+            made = None
+        await self.set("dry-run" if is_trial else "on")
+        return made
+
+    async def _let_in(self, show: Callable[[FirstKey], None], purpose: str) -> FirstKey:
+        """A super user with a new key. Nobody is raised or enabled again, with keys that somebody
+        may still have."""
         users = {row["user"]: row for row in await self._users.all()}
         supers = {
             name for name, row in users.items() if row["type"] == "Super" and row["is_enabled"]
         }
-        holders = [name for name in supers if users[name]["keys"] or users[name]["has_password"]]
-        made = None
-        if with_new_key or not holders:
-            # Nobody is raised or enabled again, with keys that somebody may still have.
-            name = next(name for name in _first_users() if name in supers or name not in users)
-            if name not in users:
-                await self._users.create(name, is_super=True)
-            made = FirstKey(name, await self._users.add_key(name, name=purpose))
-        await self.set("dry-run" if is_trial else "on")
-        return made
+        name = next(name for name in _first_users() if name in supers or name not in users)
+        if name not in users:
+            await self._users.create(name, is_super=True)
+        made = await self._users.add_key(
+            name, name=purpose, show=lambda key: show(FirstKey(name, key))
+        )
+        return FirstKey(name, made)
 
     async def get(self) -> Row:
-        """`mode` ("off", "dry-run" or "on"), `version`, `users`, `super_users`."""
+        """`mode` ("off", "dry-run" or "on"), `version`, `users`, `super_users`, `has_super_user`:
+        one of them can log in, or has a key that counts."""
         return await self._requests.read(calls.GetSecurity(linearizable=True))
 
     async def set(self, mode: str) -> None:

@@ -188,7 +188,9 @@ ASKS: Mapping[str, Asked | None] = {
     "quota set": _asks("put_quota"),
     "audit search": (Asks("search", topic=_AUDIT),),
     "security disable": _asks("set_security_mode"),
-    "security enable": _asks("list_users", "put_user", "put_access_key", "set_security_mode"),
+    "security enable": _asks(
+        "get_security", "list_users", "put_user", "put_access_key", "set_security_mode"
+    ),
     "security seal-keys": _asks("seal_keys"),
     "security status": _asks("get_security"),
     "login": _asks("login", "GET /v1/whoami"),

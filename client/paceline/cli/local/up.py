@@ -5,8 +5,9 @@ import contextlib
 import signal
 import sys
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import click
@@ -32,6 +33,9 @@ from paceline.cli.local.local_cluster import (
 from paceline.errors import BadRequestError, DeadlineError, PacelineError
 from paceline.platform.runtime import SystemClock, cancel_and_wait, pause, spawn
 from paceline.wire.cluster import ClusterView
+
+if TYPE_CHECKING:
+    from paceline.admin.users import FirstKey
 
 STATUS_INTERVAL_MS = 250
 READY_TIMEOUT_MS = 30_000
@@ -196,15 +200,16 @@ class _Watcher:
         cluster = Cluster(self.cluster.bootstrap(), proofs=self.cluster.owner.proofs)
         try:
             async with AdminClient(cluster) as admin:
-                made = await admin.security.enable(purpose="made by paceline up")
+                await admin.security.enable(
+                    partial(self._show_first_key, console), purpose="made by paceline up"
+                )
         except PacelineError as error:
-            self.why_not_ready = f"the first user could not be made: {error.message}"
+            self.why_not_ready = f"the first user could not be let in: {error.message}"
             stop.set()
-            return
         finally:
             await cluster.close()
-        if made is None:
-            return
+
+    def _show_first_key(self, console: Console, made: "FirstKey") -> None:
         key = made.credentials
         shown = {"access_key": key.access_key, "secret_key": key.secret_key}
         if self.as_json:

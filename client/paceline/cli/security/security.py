@@ -13,7 +13,7 @@ from paceline.cli.options import Connect, cluster_options, defaults
 from paceline.cli.output import echo_json
 from paceline.cli.profiles import Profile, read_profiles, write_profile
 from paceline.cli.security.user import show_key
-from paceline.errors import BadRequestError
+from paceline.errors import BadRequestError, ConfigError
 
 if TYPE_CHECKING:
     from paceline.net.connect import Credentials
@@ -57,22 +57,37 @@ def enable(
 ) -> None:
     """Have users and rights enforced in this running cluster.
 
-    Where no super user has a key or a password, `admin` is made with a key (`admin-2`, if another
-    user is called so). The key is shown once, and goes into your profile, so the next command finds
-    it. A cluster that other machines reach lets nobody in until then: name the nodes' secret file.
+    Where no super user has a password, or a key that has not expired, `admin` is made with a key
+    (`admin-2`, if another user is called so). The key is shown once, before anything is switched
+    on, and goes into your profile, so the next command finds it. A cluster that other machines
+    reach lets nobody in until then: name the nodes' secret file. Run it again if it fails.
     """
     made = ask(
         connect if secret_file is None else replace(connect, secret_file=secret_file),
         lambda admin: admin.security.enable(
-            is_trial=dry_run, with_new_key=new_key, purpose="made by paceline security enable"
+            lambda made: show_key(made.credentials, as_json=as_json, user=made.user),
+            keep=(lambda made: _keep(connect, made.credentials)) if save else None,
+            is_trial=dry_run,
+            with_new_key=new_key,
+            purpose="made by paceline security enable",
         ),
     )
-    if made is not None:
-        if save:
-            _save(connect, made.credentials)
-        show_key(made.credentials, as_json=as_json, user=made.user)
+    if made is None and not as_json:
+        click.echo("no key was made: a super user has one, or a password", err=True)
     mode = "dry-run" if dry_run else "on"
     _done(as_json and made is None, as_json, mode)
+
+
+def _keep(connect: Connect, credentials: "Credentials") -> None:
+    """Save a key that was shown; where that fails, say what to do."""
+    try:
+        _save(connect, credentials)
+    except ConfigError as error:
+        click.echo(
+            f"the key is in no profile: {error.message}; keep what is shown above yourself, or give"
+            " it to `paceline login`",
+            err=True,
+        )
 
 
 @command.command("disable")

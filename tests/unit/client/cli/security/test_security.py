@@ -1,5 +1,6 @@
 """`paceline security|user|acl|login|whoami` against a real controller."""
 
+import re
 import stat
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -12,8 +13,11 @@ from tests.support.controller.harness import SECRET
 from tests.support.controller.sessions import a_cluster
 from tests.unit.client.cli.conftest import Outcome, beside, run_command
 
+from paceline.admin.users import SecurityMode, Users
 from paceline.cli.profiles import Profile, read_profiles, write_profile
-from paceline.errors import ConfigError
+from paceline.errors import ConfigError, OutcomeUnknownError
+from paceline.wire.controller_calls.security import PutAccessKey
+from paceline.wire.users import AccessKey, User, UserType
 
 
 class Person:
@@ -93,6 +97,71 @@ def test_whoever_holds_the_clusters_secret_lets_the_first_user_in(tmp_path: Path
         assert again.stdout.startswith("access key")
         assert len(person.json("user", "list")["keys"]) == 2
         assert "rights stay on" in person("security", "disable").stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_the_first_key_is_shown_where_it_can_be_kept_nowhere(
+    person: Person, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    folder = tmp_path / "config"
+    folder.symlink_to(tmp_path / "no" / "folder")
+
+    enabled = person("security", "enable", *options)
+
+    assert enabled.exit_code == 0, enabled.stderr
+    assert str(folder) in enabled.stderr
+    assert "keep what is shown above yourself" in enabled.stderr
+    access_key = re.findall(r"\bpk[0-9a-f]{20}\b", enabled.stdout)[0]
+    secret_key = re.findall(r"\bsk_[0-9a-f]{64}\b", enabled.stdout)[0]
+    keyed = {"PACELINE_ACCESS_KEY": access_key, "PACELINE_SECRET_KEY": secret_key}
+    assert person("whoami", **keyed).stdout == "admin, a super user; rights are on\n"
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("step", ["create", "add_key", "set"])
+def test_whatever_fails_the_first_key_was_shown_and_a_repetition_ends_it(
+    person: Person, monkeypatch: pytest.MonkeyPatch, step: str, is_done: bool
+) -> None:
+    """Each step of it with an unknown outcome."""
+    owner = SecurityMode if step == "set" else Users
+    real = getattr(owner, step if step != "add_key" else "_write")
+
+    async def fails(self: Any, *arguments: Any, **given: Any) -> Any:
+        if step == "add_key" and arguments[0] is not PutAccessKey:
+            return await real(self, *arguments, **given)
+        if is_done:
+            await real(self, *arguments, **given)
+        raise OutcomeUnknownError("no controller answered")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, real.__name__, fails)
+        failed = person("security", "enable")
+    shown = [line.split()[-1] for line in failed.stdout.splitlines()]
+    again = person("security", "enable")
+
+    assert (failed.exit_code, len(shown)) == (1, 0 if step == "create" else 2)
+    assert again.exit_code == 0, again.stderr
+    new = [line.split()[-1] for line in again.stdout.splitlines()[:-1]]
+    access_key, secret_key = new or shown
+    keyed = {"PACELINE_ACCESS_KEY": access_key, "PACELINE_SECRET_KEY": secret_key}
+    assert person("whoami", **keyed).stdout == "admin, a super user; rights are on\n"
+    assert len(person.json("user", "list", **keyed)["keys"]) == 1
+
+
+def test_keys_that_have_expired_are_no_way_in(tmp_path: Path) -> None:
+    @asynccontextmanager
+    async def serve() -> AsyncIterator[Person]:
+        async with a_cluster() as (cluster, _):
+            key = AccessKey(digest="0" * 64, created_unix_ms=0, expires_unix_ms=1)
+            admin = User(type=UserType.SUPER, keys={"key-old": key})
+            state = cluster.leader.machine._state
+            state.security = state.security.with_user("admin", admin)
+            yield Person(str(cluster.addresses[0]), tmp_path / "config")
+
+    with beside(serve()) as person:
+        enabled = person("security", "enable")
+        assert enabled.stdout.startswith("access key"), enabled.stderr
+        assert person("whoami").stdout == "admin, a super user; rights are on\n"
 
 
 def test_whoever_is_let_in_first_is_nobody_that_was_there(person: Person) -> None:
