@@ -4,8 +4,13 @@
 PACELINE_PROFILE names, or `default`.
 """
 
+import fcntl
+import itertools
 import os
 import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +22,7 @@ from paceline.errors import ConfigError
 if TYPE_CHECKING:
     from paceline.net.connect import Credentials
 
-FILE_NAME = "profiles.json"
+FILE_NAME, LOCK_NAME = "profiles.json", ".profiles.lock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,26 +73,62 @@ def read_profiles(folder: Path) -> dict[str, Profile]:
         raise ConfigError(f"{path} is no file of profiles: {error!r}") from error
 
 
-def write_profile(folder: Path, name: str, profile: Profile | None) -> Path:
-    """Put a profile in place of the one of that name, or take it out (None); the file."""
-    profiles = read_profiles(folder)
-    profiles.pop(name, None)
-    if profile is not None:
-        profiles[name] = profile
-    document = {"profiles": {each: asdict(profiles[each]) for each in sorted(profiles)}}
-    path, beside = folder / FILE_NAME, folder / f".{FILE_NAME}.new"
+def write_profile(folder: Path, name: str, profile: Profile | None) -> str:
+    """Put a profile in place of the one of that name, or take it out (None); under which name.
+
+    A profile of another cluster stays, as it may have the only copy of its key: then the name is
+    `name-2`, or the next one that is free or of this cluster. ConfigError.
+    """
+    with _locked(folder):
+        profiles = read_profiles(folder)
+        if profile is None:
+            profiles.pop(name, None)
+        else:
+            numbered = (f"{name}-{number}" for number in itertools.count(2))
+            name = next(
+                each
+                for each in itertools.chain((name,), numbered)
+                if each not in profiles or profiles[each].bootstrap == profile.bootstrap
+            )
+            profiles[name] = profile
+        document = {"profiles": {each: asdict(profiles[each]) for each in sorted(profiles)}}
+        _replace(folder / FILE_NAME, orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+    return name
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process at a time reads and writes the file. The system unlocks it when one ends."""
+    path = folder / LOCK_NAME
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, 0o600)
-            file.write(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
-            file.flush()
-            os.fsync(descriptor)
-        beside.replace(path)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
-    return path
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    except OSError as error:
+        raise ConfigError(f"cannot lock {path}: {error.strerror or error}") from error
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Put a whole file in place; only its owner can read it, from its first byte."""
+    try:
+        descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(descriptor)
+            os.replace(beside, path)
+        except BaseException:
+            os.unlink(beside)
+            raise
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _profile(document: dict[str, object]) -> Profile:

@@ -11,7 +11,7 @@ from paceline.cli.asking import ask, ask_as_stranger, ask_secret
 from paceline.cli.needs import Command, Group
 from paceline.cli.options import Connect, cluster_options, defaults
 from paceline.cli.output import echo_json
-from paceline.cli.profiles import Profile, read_profiles, write_profile
+from paceline.cli.profiles import FILE_NAME, Profile, read_profiles, write_profile
 from paceline.cli.security.user import show_key
 from paceline.errors import BadRequestError, ConfigError
 
@@ -163,9 +163,10 @@ def login(
             "users and rights are off in this cluster, so nobody can tell whether the key is good;"
             " switch them on with `paceline security enable`"
         )
-    path = _save(connect, credentials)
+    name = _save(connect, credentials)
+    path = defaults().folder / FILE_NAME
     if as_json:
-        echo_json({"ok": True, "user": found["user"], "profile": str(path)})
+        echo_json({"ok": True, "user": found["user"], "profile": str(path), "name": name})
     else:
         click.echo(f"you are {found['user']} at {connect.bootstrap}; kept in {path}")
 
@@ -208,7 +209,8 @@ def _who(found: dict[str, Any]) -> str:
     return f"{found['user']}{kind}{namespace}; rights are {found['mode']}"
 
 
-def _save(connect: Connect, credentials: "Credentials") -> Any:
+def _save(connect: Connect, credentials: "Credentials") -> str:
+    """The name of the profile; it is told if it is not the one that was asked for."""
     found = defaults()
     profile = Profile(
         bootstrap=connect.bootstrap,
@@ -218,4 +220,11 @@ def _save(connect: Connect, credentials: "Credentials") -> Any:
         tls_ca="" if connect.tls is None else str(Path(connect.tls.ca_file).resolve()),
         namespace=connect.namespace,
     )
-    return write_profile(found.folder, found.profile, profile)
+    name = write_profile(found.folder, found.profile, profile)
+    if name != found.profile:
+        click.echo(
+            f"the profile {found.profile} is of another cluster and stays; the key is in the"
+            f" profile {name}: name it with PACELINE_PROFILE={name}",
+            err=True,
+        )
+    return name

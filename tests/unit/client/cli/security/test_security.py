@@ -15,7 +15,7 @@ from tests.unit.client.cli.conftest import Outcome, beside, run_command
 
 from paceline.admin.users import SecurityMode, Users
 from paceline.cli.profiles import Profile, read_profiles, write_profile
-from paceline.errors import ConfigError, OutcomeUnknownError
+from paceline.errors import OutcomeUnknownError
 from paceline.wire.controller_calls.security import PutAccessKey
 from paceline.wire.users import AccessKey, User, UserType
 
@@ -326,28 +326,19 @@ def test_a_password_is_exchanged_for_a_login_that_can_be_ended(person: Person) -
     assert person("whoami", PACELINE_PROFILE="ana").exit_code == 1
 
 
-def test_a_file_of_profiles_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    path = write_profile(tmp_path, "default", Profile(bootstrap="a:1", access_key="k"))
-    path.chmod(0o644)
+def test_the_key_for_another_cluster_stays_in_its_profile(person: Person) -> None:
+    """It may be the only copy."""
+    prod = Profile(bootstrap="prod1:7700", access_key="pk-prod", secret_key="sk_" + "a" * 40)
+    write_profile(person.folder, "default", prod)
 
-    with pytest.raises(ConfigError, match="chmod 600"):
-        read_profiles(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "[]",
-        "{}",
-        '{"profiles": []}',
-        '{"profiles": {"a": {"what": 1}}}',
-        '{"profiles": {"a": {"bootstrap": 1}}}',
-    ],
-)
-def test_a_file_that_has_no_profiles_is_refused(tmp_path: Path, content: str) -> None:
-    path = write_profile(tmp_path, "default", None)
-    path.write_text(content)
-
-    with pytest.raises(ConfigError, match="is no file of profiles"):
-        read_profiles(tmp_path)
+    enabled = person("security", "enable")
+    assert "PACELINE_PROFILE=default-2" in enabled.stderr
+    profiles = read_profiles(person.folder)
+    assert profiles["default"] == prod
+    assert profiles["default-2"].bootstrap == person.bootstrap
+    mine = person("whoami", PACELINE_PROFILE="default-2")
+    assert mine.stdout == "admin, a super user; rights are on\n"
+    key = profiles["default-2"]
+    again = person("login", "--access-key", key.access_key, stdin=key.secret_key + "\n")
+    assert (again.exit_code, "PACELINE_PROFILE=default-2" in again.stderr) == (0, True)
+    assert set(read_profiles(person.folder)) == {"default", "default-2"}
