@@ -265,6 +265,16 @@ def http_session(*, timeout_ms: int = 1000) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=timeout_ms / 1000))
 
 
+async def stranger_gets(cluster: RunningCluster, name: str, path: str) -> int:
+    """The HTTP status that whoever shows no key is answered by a node; 0: it does not answer."""
+    async with http_session() as session:
+        try:
+            async with session.get(f"http://{cluster.node(name)['address']}/v1/{path}") as answer:
+                return answer.status
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            return 0
+
+
 async def broker_status(session: aiohttp.ClientSession, address: str) -> dict[str, Any] | None:
     """`/v1/status` of one broker; None while it does not answer."""
     try:
