@@ -14,7 +14,6 @@ from weakref import WeakValueDictionary
 
 from paceline.errors import (
     BadNameError,
-    NotAuthorizedError,
     NotYetAvailableError,
     PacelineError,
     UnauthenticatedError,
@@ -22,7 +21,7 @@ from paceline.errors import (
 from paceline.platform.ports import Clock
 from paceline.platform.telemetry import strangers
 from paceline.security.audit import Audit, Decided
-from paceline.security.decide import Rules, Verdict
+from paceline.security.decide import Rules, Verdict, either, refusal, refusal_of_id
 from paceline.security.identity import Identities, Principal
 from paceline.security.key_uses import KeyUses
 from paceline.security.quotas import QUOTA_ERRORS, Quotas, UserQuota
@@ -252,12 +251,12 @@ class Access:
             return
         self.refused_count += 1
         if topic_id is None or self.may(principal, resource, _SEES[resource.type]):
-            refusal = _refusal(principal, resource, actions, verdict)
+            refused = refusal(principal.user, resource, actions, verdict)
         else:
-            refusal = _refusal_of_id(principal, topic_id, actions)
+            refused = refusal_of_id(principal.user, topic_id, actions)
         if principal.user == ANONYMOUS:
-            raise UnauthenticatedError(f"{_WHO}; {refusal.message}", **refusal.details)
-        raise refusal
+            raise UnauthenticatedError(f"{_WHO}; {refused.message}", **refused.details)
+        raise refused
 
     def may(self, principal: Principal, resource: Resource, actions: tuple[Action, ...]) -> bool:
         """Whether one of the actions is allowed: what lists show."""
@@ -269,7 +268,7 @@ class Access:
         """What the policies say, whether they are enforced or not."""
         if principal.is_node:
             return Verdict(True, "it is a node of this cluster")
-        asked = (principal.user, principal.source, resource, actions)
+        asked = (principal.user, self.source_of(principal), resource, actions)
         found = self._verdicts.get(asked)
         if found is None:
             found = self._rules.decide(principal.user, resource, actions, source=principal.source)
@@ -279,6 +278,10 @@ class Access:
                 self._verdicts.clear()
             self._verdicts[asked] = found
         return found
+
+    def source_of(self, principal: Principal) -> str:
+        """Where it comes from, if what it may do depends on that; else empty."""
+        return principal.source if self._rules.has_sources(principal.user) else ""
 
     def decided(
         self, principal: Principal, needs: Needs, field: Callable[[str], object]
@@ -292,7 +295,7 @@ class Access:
                 for resource, _ in self._resources(need, field):
                     verdict = self.verdict(principal, resource, need.actions)
                     decision = Decision.ALLOW if verdict.is_allowed else Decision.DENY
-                    action = _either(need.actions)
+                    action = either(need.actions)
                     found.append(Decided(decision, verdict.why, action, str(resource)))
                     if not verdict.is_allowed:
                         return found[-1]
@@ -324,7 +327,7 @@ class Access:
                 "user": principal.user,
                 "source": principal.source,
                 "resource": str(resource),
-                "actions": _either(actions),
+                "actions": either(actions),
                 "why": verdict.why,
             },
         )
@@ -463,37 +466,3 @@ class Asker(NamedTuple):
     def sees_group(self, name: str) -> bool:
         """Whether lists show the consumer group."""
         return self.access.may(self.principal, Resource(ResourceType.GROUP, name), SEE_GROUP)
-
-
-def _refusal(
-    principal: Principal, resource: Resource, actions: tuple[Action, ...], verdict: Verdict
-) -> NotAuthorizedError:
-    user = principal.user
-    what = f"{user} may not {_either(actions)} on {resource}: {verdict.why}"
-    if verdict.entry is None:
-        give = f"paceline acl set {user} --resource {resource} --actions {actions[0]}"
-        what += f"; a super user can allow it ({give})"
-    return NotAuthorizedError(
-        what,
-        user=user,
-        resource=str(resource),
-        actions=[str(action) for action in actions],
-        rule=verdict.why,
-    )
-
-
-def _refusal_of_id(
-    principal: Principal, topic_id: int, actions: tuple[Action, ...]
-) -> NotAuthorizedError:
-    user = principal.user
-    return NotAuthorizedError(
-        f"{user} may not {_either(actions)} on the topic with id {topic_id}, and may not see its"
-        " name; a super user can allow it",
-        user=user,
-        resource=f"{ResourceType.TOPIC}:{topic_id}",
-        actions=[str(action) for action in actions],
-    )
-
-
-def _either(actions: tuple[Action, ...]) -> str:
-    return " or ".join(actions)

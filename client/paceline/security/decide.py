@@ -17,6 +17,7 @@ import ipaddress
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
+from paceline.errors import NotAuthorizedError
 from paceline.wire.names import NAMESPACE_END, namespace_of
 from paceline.wire.rights import SHARED_RESOURCES, Action, Decision, Resource, ResourceType
 from paceline.wire.users import (
@@ -56,18 +57,11 @@ class _Rule(NamedTuple):
     resource: ParsedResource
     networks: tuple[Network, ...]
 
-    def matches(self, resource: Resource, action: Action, source: str) -> bool:
-        own, entry = self.resource, self.entry
-        if own.type in (ResourceType.ANY, resource.type):
-            is_named = own.has(resource.name)
-        elif own.type is ResourceType.NAMESPACE and resource.type in IN_NAMESPACES:
-            namespace = namespace_of(resource.name)
-            is_named = bool(namespace) and own.has(namespace)
-        else:
-            return False
-        if not is_named or not (Action.ALL in entry.actions or action in entry.actions):
-            return False
-        return not self.networks or _is_within(source, self.networks)
+    def matches(self, action: Action, source: str) -> bool:
+        """Of a resource that it names."""
+        actions = self.entry.actions
+        is_for = action in actions or Action.ALL in actions
+        return is_for and (not self.networks or _is_within(source, self.networks))
 
     def reaches(self, resource: Resource) -> bool:
         """Whether it counts for a resource that it matches."""
@@ -86,12 +80,61 @@ class _Rule(NamedTuple):
         )
 
 
+class _OfType:
+    """Entries for one type of resource, by what they name."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, list[_Rule]] = {}
+        self._by_prefix: dict[str, list[_Rule]] = {}
+        self._lengths: set[int] = set()
+        """Of the prefixes."""
+
+    def add(self, rule: _Rule) -> None:
+        name = rule.resource.name
+        if rule.resource.is_prefix:
+            self._by_prefix.setdefault(name, []).append(rule)
+            self._lengths.add(len(name))
+        else:
+            self._by_name.setdefault(name, []).append(rule)
+
+    def naming(self, name: str) -> Iterable[_Rule]:
+        """Those that are for what has this name."""
+        yield from self._by_name.get(name, ())
+        for length in self._lengths:
+            if length <= len(name):
+                yield from self._by_prefix.get(name[:length], ())
+
+
+class PolicyIndex:
+    """Entries by what they name, so that a decision costs no more with many of them."""
+
+    def __init__(self, entries: Iterable[PolicyEntry]) -> None:
+        self._of: dict[ResourceType, _OfType] = {}
+        self.has_sources = False
+        """One of them is for some addresses only."""
+        for rule in _rules(entries):
+            self._of.setdefault(rule.resource.type, _OfType()).add(rule)
+            self.has_sources = self.has_sources or bool(rule.networks)
+
+    def naming(self, resource: Resource) -> list[_Rule]:
+        """Those that are for a resource, whatever its actions and sources."""
+        found: list[_Rule] = []
+        for kind in (resource.type, ResourceType.ANY):
+            if kind in self._of:
+                found += self._of[kind].naming(resource.name)
+        if ResourceType.NAMESPACE in self._of and resource.type in IN_NAMESPACES:
+            namespace = namespace_of(resource.name)
+            if namespace:
+                found += self._of[ResourceType.NAMESPACE].naming(namespace)
+        return found
+
+
 class Rules:
     """The policies of one `Security`, each made ready when it is first asked for."""
 
     def __init__(self, security: Security) -> None:
         self._security = security
-        self._ready: dict[str, tuple[list[_Rule], list[_Rule]]] = {}
+        self._ready: dict[str, tuple[PolicyIndex, PolicyIndex]] = {}
 
     def decide(
         self, user: str, resource: Resource, actions: Sequence[Action], *, source: str
@@ -108,42 +151,86 @@ class Rules:
             return Verdict(False, f"user {user} is disabled")
         if found is not None and found.type is UserType.SUPER:
             return Verdict(True, f"{user} is a super user")
+        named = [index.naming(resource) for index in self._indexes(user)]
+        if not any(named):
+            return Verdict(False, f"no policy of {user} matches")
         refusals: list[Verdict] = []
         for action in actions:
-            verdict = self._decide_one(user, resource, action, source)
+            verdict = _decide_one(user, resource, action, source, named)
             if verdict.is_allowed:
                 return verdict
             refusals.append(verdict)
         return next((each for each in refusals if each.entry is not None), refusals[0])
 
-    def _decide_one(self, user: str, resource: Resource, action: Action, source: str) -> Verdict:
-        """What the policy of a user says of one action."""
-        why = f"no policy of {user} matches"
-        for name, rules in zip(("custom", "default"), self._rules_of(user), strict=True):
-            candidates = [rule for rule in rules if rule.matches(resource, action, source)]
-            matching = [rule for rule in candidates if rule.reaches(resource)]
-            if candidates:
-                why = f"a policy of {user} must name it, for it holds messages of many topics"
-            if matching:
-                entry = min(matching, key=_rank).entry
-                is_allowed = entry.decision is Decision.ALLOW
-                verb = "allows" if is_allowed else "denies"
-                why = f"the {name} policy of {user} {verb} it: {entry_text(entry)}"
-                return Verdict(is_allowed, why, entry)
-        return Verdict(False, why)
+    def has_sources(self, user: str) -> bool:
+        """Whether what is decided for a user depends on where it comes from."""
+        return any(index.has_sources for index in self._indexes(user))
 
-    def _rules_of(self, user: str) -> tuple[list[_Rule], list[_Rule]]:
+    def _indexes(self, user: str) -> tuple[PolicyIndex, PolicyIndex]:
+        """Of the custom policy, and of the default one."""
         ready = self._ready.get(user)
         if ready is None:
             policy = self._security.policies.get(user, Policy())
-            ready = self._ready[user] = (_rules(policy.custom), _rules(policy.default))
+            ready = self._ready[user] = (PolicyIndex(policy.custom), PolicyIndex(policy.default))
         return ready
+
+
+def _decide_one(
+    user: str, resource: Resource, action: Action, source: str, named: Sequence[list[_Rule]]
+) -> Verdict:
+    """What the policy of a user says of one action; `named`: of both parts, for the resource."""
+    why = f"no policy of {user} matches"
+    for name, rules in zip(("custom", "default"), named, strict=True):
+        candidates = [rule for rule in rules if rule.matches(action, source)]
+        matching = [rule for rule in candidates if rule.reaches(resource)]
+        if candidates:
+            why = f"a policy of {user} must name it, for it holds messages of many topics"
+        if matching:
+            entry = min(matching, key=_rank).entry
+            is_allowed = entry.decision is Decision.ALLOW
+            verb = "allows" if is_allowed else "denies"
+            why = f"the {name} policy of {user} {verb} it: {entry_text(entry)}"
+            return Verdict(is_allowed, why, entry)
+    return Verdict(False, why)
 
 
 def entry_text(entry: PolicyEntry) -> str:
     """As people write it."""
     sources = f" from {', '.join(entry.sources)}" if entry.sources else ""
     return f"{entry.decision} {','.join(entry.actions)} on {entry.resource}{sources}"
+
+
+def refusal(
+    user: str, resource: Resource, actions: Sequence[Action], verdict: Verdict
+) -> NotAuthorizedError:
+    """What a user is told who may do none of the actions."""
+    what = f"{user} may not {either(actions)} on {resource}: {verdict.why}"
+    if verdict.entry is None:
+        give = f"paceline acl set {user} --resource {resource} --actions {actions[0]}"
+        what += f"; a super user can allow it ({give})"
+    return NotAuthorizedError(
+        what,
+        user=user,
+        resource=str(resource),
+        actions=[str(action) for action in actions],
+        rule=verdict.why,
+    )
+
+
+def refusal_of_id(user: str, topic_id: int, actions: Sequence[Action]) -> NotAuthorizedError:
+    """As `refusal`, of a topic whose name the user may not see."""
+    return NotAuthorizedError(
+        f"{user} may not {either(actions)} on the topic with id {topic_id}, and may not see its"
+        " name; a super user can allow it",
+        user=user,
+        resource=f"{ResourceType.TOPIC}:{topic_id}",
+        actions=[str(action) for action in actions],
+    )
+
+
+def either(actions: Sequence[Action]) -> str:
+    """As people say it."""
+    return " or ".join(actions)
 
 
 def overridden_denials(policy: Policy) -> list[tuple[PolicyEntry, PolicyEntry]]:

@@ -37,7 +37,8 @@ class VisibleViews:
             self._versions = versions
             self._kept.clear()
             self._kept_bytes = 0
-        who = (asker.principal.user, _source(asker), asker.principal.namespace)
+        principal = asker.principal
+        who = (principal.user, asker.access.source_of(principal), principal.namespace)
         if who in self._kept:
             self._kept.move_to_end(who)
             return self._kept[who][0]
@@ -55,13 +56,6 @@ def visible(asker: Asker, view: ClusterView) -> ClusterView:
     if asker.sees_less:
         view = view.limited(sees_topic=asker.sees_topic, sees_group=asker.sees_group)
     return replace(view, namespace=asker.principal.namespace)
-
-
-def _source(asker: Asker) -> str:
-    """The address, if what the asker may see depends on that."""
-    policy = asker.access.security.policies.get(asker.principal.user)
-    depends = policy is not None and any(entry.sources for entry in policy.entries)
-    return asker.principal.source if depends else ""
 
 
 def _made(view: ClusterView) -> tuple[Document, int]:

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from paceline.security import decide
 from paceline.security.access import Access, Asker
-from paceline.security.decide import Rules
+from paceline.security.decide import PolicyIndex
 from paceline.wire.calls import offsets
-from paceline.wire.rights import ANYBODY, Decision
+from paceline.wire.rights import ANYBODY, Decision, Resource
 from paceline.wire.users import Security
 from paceline_broker.server import http as broker_http
 from paceline_broker.server.openapi import OTHERS
@@ -45,15 +45,12 @@ def _verdicts_kept() -> list[Patch]:
 
 def _denials_ignored() -> list[Patch]:
     """Allowances alone count."""
-    rules_of = Rules._rules_of
+    naming = PolicyIndex.naming
 
-    def allowances(rules: Rules, user: str) -> Any:
-        return tuple(
-            [rule for rule in part if rule.entry.decision is Decision.ALLOW]
-            for part in rules_of(rules, user)
-        )
+    def allowances(index: PolicyIndex, resource: Resource) -> Any:
+        return [rule for rule in naming(index, resource) if rule.entry.decision is Decision.ALLOW]
 
-    return [(Rules, "_rules_of", allowances)]
+    return [(PolicyIndex, "naming", allowances)]
 
 
 def _sources_ignored() -> list[Patch]:

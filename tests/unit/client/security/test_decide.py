@@ -26,6 +26,7 @@ from paceline.wire.rights import (
     Decision,
     Resource,
     ResourceType,
+    topic_resource,
 )
 from paceline.wire.users import (
     ANONYMOUS,
@@ -412,3 +413,22 @@ def test_a_denial_is_found_where_both_entries_match_some_name(denied: str, allow
         and entries_match(resource := Resource(kind, name))
     ]
     assert bool(overridden_denials(policy)) is any(map(is_allowed, shared))
+
+
+def test_a_decision_looks_at_no_entry_that_does_not_name_the_resource(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[str] = []
+    matches = decide._Rule.matches
+
+    def counted(rule: decide._Rule, action: Action, source: str) -> bool:
+        looked.append(rule.entry.resource)
+        return matches(rule, action, source)
+
+    monkeypatch.setattr(decide._Rule, "matches", counted)
+    others = tuple(entry(f"Topic:app{number}*", PUB) for number in range(1_000))
+    rules = Rules(a_security(ana=(*others, entry("Topic:app7.news*", SUB))))
+
+    allowed = rules.decide("ana", topic_resource("app7.news"), (SUB,), source="10.0.0.1")
+    assert allowed.is_allowed
+    assert sorted(looked) == ["Topic:app7*", "Topic:app7.news*"]
