@@ -4,6 +4,7 @@ The link of a group without a master leads to its acting one, if it has one (R36
 """
 
 import asyncio
+from collections.abc import Callable
 
 from paceline.errors import (
     DeadlineError,
@@ -25,7 +26,7 @@ from paceline.net.backoff import Backoff
 from paceline.net.cluster import Cluster
 from paceline.net.introduction import Who
 from paceline.net.master_link import MasterLink
-from paceline.net.refusals import OnRefused, Refusals
+from paceline.net.refusals import NOT_ALLOWED, OnRefused, Refusals
 from paceline.platform.runtime import pause
 from paceline.types import GroupName
 from paceline.wire.calls.request import AnswerT, Reply, Request
@@ -85,11 +86,14 @@ class GroupLinks:
         *,
         timeout_ms: int,
         attempt_ms: int | None = None,
+        on_unknown: Callable[[PacelineError], None] | None = None,
     ) -> Reply[AnswerT]:
         """Carry out a call that may be repeated, at whoever is master of `group`.
 
         Only for calls that change nothing more when they happen twice. Raises what cannot pass, or
-        DeadlineError with the last reason; `attempt_ms` bounds one attempt.
+        DeadlineError with the last reason; `attempt_ms` bounds one attempt. OutcomeUnknownError:
+        the client lacks a right, or its key does not count, and whether an attempt before was
+        carried out is not known. `on_unknown` is told of each attempt of which that is not known.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -97,6 +101,7 @@ class GroupLinks:
         backoff = Backoff(self.cluster.random)
         link = self.link(group)
         last: PacelineError | None = None
+        unknown: PacelineError | None = None
         while (left_ms := (deadline - loop.time()) * 1000) > 0:
             try:
                 connection = await link.wait_up(timeout_ms=left_ms)
@@ -115,10 +120,26 @@ class GroupLinks:
                 if loop.time() - began > _BEHIND_S:
                     raise
                 await pause(min(backoff.next_ms(), max(0, left_ms)))
+            except NOT_ALLOWED as error:
+                if unknown is None or _is_read(request):
+                    raise
+                raise OutcomeUnknownError(
+                    f"whether {request.call_name()} was carried out is not known: an attempt"
+                    f" failed ({unknown.message}), and the next one was refused: {error.message}"
+                ) from error
             except PASSING as error:
                 last = error
+                if not error.is_definite:
+                    unknown = error
+                    if on_unknown is not None:
+                        on_unknown(error)
                 await pause(min(backoff.next_ms(), max(0, left_ms)))
         why = "" if last is None else f": {last.message}"
         raise DeadlineError(
             f"{request.call_name()} at group {group} did not succeed within {timeout_ms} ms{why}"
         ) from last
+
+
+def _is_read(request: Request[AnswerT]) -> bool:
+    """It changes nothing, whether it was carried out or not."""
+    return any(route.method == "GET" for route in request.routes)

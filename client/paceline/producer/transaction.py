@@ -129,8 +129,10 @@ class Transaction:
     async def commit(self) -> None:
         """Make the message visible; returns when that is confirmed. May be repeated.
 
-        TransactionEndedError: it was rolled back, or given up, before. OutcomeUnknownError: no
-        answer in time; if the end has not arrived, the broker asks a producer of the group.
+        TransactionEndedError: it was rolled back, or given up, before. NotAuthorizedError: the user
+        may not, and nothing has ended. OutcomeUnknownError: no answer in time, or one was lost and
+        the next attempt refused; if the end has not arrived, the broker asks a producer of the
+        group.
         """
         await self._ends.end(self.transaction_id, is_commit=True)
 

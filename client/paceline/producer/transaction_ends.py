@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from paceline.errors import BY_CODE, DeadlineError, OutcomeUnknownError, PacelineError, PeerError
 from paceline.net.backoff import Backoff
 from paceline.net.group_links import PASSING, GroupLinks
+from paceline.net.refusals import NOT_ALLOWED
 from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.types import GroupName
 from paceline.wire.calls.messages import EndRow, EndTransactions
@@ -28,6 +29,8 @@ class _End:
     is_commit: bool
     deadline: float
     outcome: "asyncio.Future[None]"
+    is_unknown: bool = False
+    """It may have been carried out: nobody heard the answer of an attempt."""
 
 
 class TransactionEndSender:
@@ -44,8 +47,9 @@ class TransactionEndSender:
         """Commit or roll back; done when that is confirmed.
 
         TransactionEndedError: it has ended otherwise. TransactionNotFoundError, BadRequestError:
-        there is none of that id. OutcomeUnknownError after the time limit: if the end has not
-        arrived, the broker will ask a producer of the group.
+        there is none of that id. NotAuthorizedError: the user may not, and nothing has ended.
+        OutcomeUnknownError after the time limit, or where an attempt failed and the next was
+        refused: if the end has not arrived, the broker will ask a producer of the group.
         """
         group = GroupName(parse_handle(HANDLE_KIND, transaction_id).group)
         lane = self._lanes.get(group)
@@ -147,10 +151,15 @@ class _Lane:
         limit_ms = int((min(end.deadline for end in ends) - now) * 1000) + 1
         try:
             answer, _ = await self._links.call(
-                self._group, request, timeout_ms=limit_ms, attempt_ms=self._attempt_ms
+                self._group,
+                request,
+                timeout_ms=limit_ms,
+                attempt_ms=self._attempt_ms,
+                on_unknown=lambda _: _doubt(ends),
             )
             return _settle(ends, answer.ends)
         except DeadlineError as error:
+            _doubt(ends)
             return [end for end in ends if not _is_late(end, self._loop.time(), error)]
         except PacelineError as error:
             _give_up(ends, error)
@@ -167,6 +176,11 @@ class _Lane:
         self._put_off.clear()
         _give_up(self._waiting, error)
         self._waiting.clear()
+
+
+def _doubt(ends: list[_End]) -> None:
+    for end in ends:
+        end.is_unknown = True
 
 
 def _is_late(end: _End, now: float, error: PacelineError) -> bool:
@@ -201,7 +215,11 @@ def _settle(ends: list[_End], rows: list[EndRow]) -> list[_End]:
             continue
         kind = BY_CODE.get(row.code, OutcomeUnknownError)
         if issubclass(kind, PASSING):
+            end.is_unknown |= not kind.is_definite
             again.append(end)
+            continue
+        if end.is_unknown and issubclass(kind, NOT_ALLOWED):
+            _give_up([end], _not_known(f"an attempt failed, the next was refused: {row.detail}"))
             continue
         details = {} if row.outcome is None else {"outcome": row.outcome}
         _give_up([end], kind(str(row.detail), **details))

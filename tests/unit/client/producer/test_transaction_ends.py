@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from tests.support.service.fakes import turn, until
 
-from paceline.errors import OutcomeUnknownError
+from paceline.errors import NotAuthorizedError, OutcomeUnknownError, PeerError
 from paceline.net.group_links import GroupLinks
 from paceline.platform.runtime import SeededRandom
 from paceline.producer.transaction_ends import CALLS_MAX, TransactionEndSender
@@ -21,18 +21,33 @@ class Links:
     def __init__(self) -> None:
         self.cluster = SimpleNamespace(random=SeededRandom("ends"))
         self.put_off: set[str] = set()
+        self.refused: set[str] = set()
+        self.lost: set[str] = set()
+        """Ends of which an attempt was made whose answer nobody heard."""
+        self.unknown_once: set[str] = set()
         self.is_silent = False
         self.calls = 0
 
-    async def call(self, group: str, request: EndTransactions, **_: Any) -> Any:
+    async def call(
+        self, group: str, request: EndTransactions, *, on_unknown: Any = None, **_: Any
+    ) -> Any:
         self.calls += 1
+        if self.lost & {*request.commit} and on_unknown is not None:
+            on_unknown(PeerError("the connection was lost"))
         if self.is_silent:
             await asyncio.Event().wait()
         return TransactionEnds([self._row(text) for text in request.commit]), None
 
     def _row(self, text: str) -> EndRow:
-        code = "NOT_YET_AVAILABLE" if text in self.put_off else None
-        return EndRow(transaction_id=text, outcome=None, code=code, detail=None)
+        code, detail = None, None
+        if text in self.put_off:
+            code = "NOT_YET_AVAILABLE"
+        elif text in self.unknown_once:
+            self.unknown_once.remove(text)
+            code = "OUTCOME_UNKNOWN"
+        elif text in self.refused:
+            code, detail = "NOT_AUTHORIZED", "ann may not Pub on Topic:t"
+        return EndRow(transaction_id=text, outcome=None, code=code, detail=detail)
 
 
 def a_sender(links: Links) -> TransactionEndSender:
@@ -83,3 +98,29 @@ async def test_a_sender_that_closes_begins_no_call() -> None:
     for end in ends:
         with pytest.raises(OutcomeUnknownError):
             await end
+
+
+async def test_an_end_that_is_refused_after_an_answer_was_lost_is_not_known() -> None:
+    """The attempt before may have been carried out: the message shows, or has gone."""
+    links = Links()
+    sender = a_sender(links)
+    links.refused = {an_id(1), an_id(2)}
+    links.lost = {an_id(1)}
+
+    with pytest.raises(OutcomeUnknownError, match="ann may not Pub"):
+        await sender.end(an_id(1), is_commit=True)
+    with pytest.raises(NotAuthorizedError):
+        await sender.end(an_id(2), is_commit=True)
+    await sender.close()
+
+
+async def test_an_end_whose_master_fell_before_it_was_refused_is_not_known() -> None:
+    """As above, where the master itself says that it does not know."""
+    links = Links()
+    sender = a_sender(links)
+    links.unknown_once = {an_id(1)}
+    links.refused = {an_id(1)}
+
+    with pytest.raises(OutcomeUnknownError, match="ann may not Pub"):
+        await sender.end(an_id(1), is_commit=True)
+    await sender.close()
