@@ -16,11 +16,16 @@ from tests.support.process.harness import RunningCluster, eventually, running_cl
 
 from paceline.admin.client import AdminClient
 from paceline.consumer.lite_pull import LitePullConsumer, LitePullSettings
+from paceline.consumer.ordered import OrderedConsumer, OrderedSettings
+from paceline.consumer.pop.popped_message import PoppedMessage
 from paceline.consumer.pull import PullConsumer
 from paceline.consumer.push import PushConsumer, PushSettings
+from paceline.consumer.settings.simple import SimpleSettings
+from paceline.consumer.simple import SimpleConsumer
 from paceline.errors import (
     NotAuthorizedError,
     OutcomeUnknownError,
+    PacelineError,
     TopicNotFoundError,
     UnauthenticatedError,
 )
@@ -28,10 +33,13 @@ from paceline.message import Message, ReceivedMessage
 from paceline.net.connect import ConnectSettings, Credentials, TokenFile
 from paceline.platform.runtime import SystemClock, pause, spawn
 from paceline.producer.producer import Producer
+from paceline.producer.transaction import TransactionProducer, TransactionState
+from paceline.wire.topics import MIXED
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(150)]
 
 COUNT = 400
+ALL_OF_ORDERS = {"resource": "Topic:orders", "actions": ["Pub", "Sub"], "decision": "Allow"}
 FAILOVER_MS = 30_000
 
 
@@ -202,6 +210,135 @@ async def test_a_reader_whose_right_is_taken_is_told_by_its_polls_and_goes_on(
                 await producer.send(Message("orders", b"after"))
                 for consumer in (pull, lite):
                     await eventually(partial(goes_on, consumer), what="it reads again")
+
+
+async def test_who_loses_his_rights_in_a_transaction_ends_it_once_he_has_them_again(
+    tmp_path: Path,
+) -> None:
+    """Refused, and nothing shows meanwhile; then a check finds the half, and his producer."""
+    entries = [ALL_OF_ORDERS, {"resource": "Group:payers", "actions": ["Sub"], "decision": "Allow"}]
+    seen: list[bytes] = []
+    with running_cluster(tmp_path) as cluster:
+        root, shop = await with_users(cluster)
+        async with (
+            AdminClient(root) as admin,
+            Producer(shop) as plain,
+            Producer(root) as other,
+            PullConsumer(root) as reader,
+            TransactionProducer(
+                shop, group="payers", check=lambda half: TransactionState.COMMIT
+            ) as producer,
+        ):
+            await admin.topics.alter("orders", message_type=MIXED)
+            await admin.policies.put("shop", custom=entries)
+            await admin.security.set("on")
+            await reader.subscribe("orders", start="last")
+            transaction = await producer.begin(Message("orders", b"half"))
+
+            await admin.policies.put("shop", custom=[])
+            await refused(plain)
+            with pytest.raises(NotAuthorizedError, match="shop may not Pub"):
+                await transaction.commit()
+            with pytest.raises(NotAuthorizedError, match="shop may not Pub"):
+                await transaction.rollback()
+            await other.send(Message("orders", b"of others"))
+            await eventually(partial(shows, reader, seen, b"of others"), what="others go on")
+            assert b"half" not in seen
+
+            await admin.policies.put("shop", custom=entries)
+            await eventually(partial(shows, reader, seen, b"half"), what="its end")
+    assert seen.count(b"half") == 1
+
+
+async def test_a_lock_whose_holder_loses_its_key_is_anothers_after_its_lease(
+    tmp_path: Path,
+) -> None:
+    """In the middle of a listener call: what it commits counts no more, and nothing is lost."""
+    begun = asyncio.Event()
+    processed: list[bytes] = []
+
+    async def stuck(message: ReceivedMessage) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def listen(message: ReceivedMessage) -> None:
+        processed.append(message.body)
+
+    settings = OrderedSettings(
+        start="first",
+        commit_interval_ms=200,
+        rebalance_lock_max_live_time_ms=2_000,
+        rebalance_lock_interval_ms=500,
+        unlock_delay_ms=0,
+    )
+    with running_cluster(tmp_path) as cluster:
+        root, shop = await with_users(cluster)
+        async with AdminClient(root) as admin, Producer(root) as producer:
+            await admin.topics.create("line", queues=1)
+            await admin.policies.set_entry("shop", "Topic:line", ["Sub"])
+            lost = ConnectSettings(cluster.bootstrap, await admin.users.add_key("shop"))
+            assert isinstance(lost.credentials, Credentials)
+            await admin.security.set("on")
+            await producer.send_many([Message("line", b"%d" % n, key="k") for n in range(20)])
+            options = {"group": "billing", "topics": ["line"], "settings": settings}
+            refusals: list[PacelineError] = []
+            async with OrderedConsumer(
+                lost,
+                listener=stuck,
+                on_error=lambda _, error: refusals.append(error),
+                **options,  # type: ignore[arg-type]
+            ):
+                await asyncio.wait_for(begun.wait(), FAILOVER_MS / 1000)
+                async with OrderedConsumer(shop, listener=listen, **options):  # type: ignore[arg-type]
+                    await admin.users.remove_key("shop", lost.credentials.access_key)
+                    await until(lambda: len(processed) >= 20, "the other member has the queue")
+                await until(lambda: refusals, "the application is told")
+
+    assert processed == [b"%d" % n for n in range(20)]
+    assert all(isinstance(error, UnauthenticatedError) for error in refusals)
+
+
+async def test_what_was_received_by_who_loses_his_rights_is_given_to_another(
+    tmp_path: Path,
+) -> None:
+    settings = SimpleSettings(invisible_ms=10_000)
+    with running_cluster(tmp_path) as cluster:
+        root, shop = await with_users(cluster)
+        options = {"group": "billing", "topics": ["orders"], "settings": settings}
+        async with (
+            AdminClient(root) as admin,
+            Producer(shop) as plain,
+            SimpleConsumer(shop, **options) as holder,  # type: ignore[arg-type]
+            SimpleConsumer(root, **options) as other,  # type: ignore[arg-type]
+        ):
+            await admin.security.set("on")
+            await plain.send_many([Message("orders", b"kept"), Message("orders", b"done")])
+            held: list[PoppedMessage] = []
+            while len(held) < 2:
+                held += await holder.receive(2, wait_ms=1_000)
+            [kept] = [message for message in held if message.body == b"kept"]
+            [done] = [message for message in held if message.body == b"done"]
+            await holder.ack(done)
+
+            await admin.policies.put("shop", custom=[])
+            await refused(plain)
+            with pytest.raises(NotAuthorizedError, match="Group:billing"):
+                await holder.ack(kept)
+            with pytest.raises(NotAuthorizedError, match="Group:billing"):
+                await holder.change_invisible(kept, 60_000)
+
+            again: list[PoppedMessage] = []
+            async with asyncio.timeout(FAILOVER_MS / 1000):
+                while not (again := await other.receive(8, wait_ms=1_000)):
+                    pass
+            await other.ack(again[0])
+    assert [(message.body, message.attempt) for message in again] == [(b"kept", 2)]
+
+
+async def shows(reader: PullConsumer, seen: list[bytes], body: bytes) -> bool:
+    """Adds to `seen` what the reader finds."""
+    seen += [message.body for message in await reader.poll(timeout_ms=300)]
+    return body in seen
 
 
 async def test_replies_are_for_who_may_read_the_reply_topic_by_its_name(tmp_path: Path) -> None:
