@@ -159,7 +159,8 @@ class Supervisor:
         )
         if not isinstance(decision, ElectMaster):
             return decision
-        outcome = await self.transfers.order(group, preferred=preferred)
+        present = self._machine.groups.get(group.group, group)
+        outcome = await self.transfers.order(present, preferred=preferred)
         if outcome is not None:
             return outcome
         present = self._machine.groups.get(group.group, group)

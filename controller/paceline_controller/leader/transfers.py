@@ -34,8 +34,10 @@ class Transfers:
         self._waiting: dict[GroupName, tuple[MasterEpoch, asyncio.Future[Outcome]]] = {}
 
     async def order(self, group: Group, *, preferred: ReplicaId | None) -> Outcome | None:
-        """The definite outcome; None: the master said nothing, or cannot be told."""
-        assert group.master is not None, group.group
+        """The definite outcome; None: the master said nothing, or cannot be told, or there is none
+        any more, since it went while members were asked how they are."""
+        if group.master is None:
+            return None
         if group.group in self._waiting:
             return _refused(group, "TRANSFER_UNDER_WAY", "a transfer of this group is under way")
         session = self._hub.session_of(group.group, group.replicas[group.master].store_id)

@@ -16,6 +16,7 @@ from paceline.wire import session as wire
 from paceline_controller.election.election import ReplicaStatus
 from paceline_controller.election.liveness_events import LivenessSettings
 from paceline_controller.state import Machine
+from paceline_controller.state.model import Group
 
 
 async def test_the_master_hands_over_to_the_member_that_is_named() -> None:
@@ -156,6 +157,27 @@ async def test_a_member_is_asked_how_it_is_before_its_transfer_is_refused() -> N
 
         assert status == 200, result
         assert (result["master"], result["is_graceful"]) == (2, True)
+
+
+async def test_a_master_that_goes_while_members_are_asked_needs_no_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It restarts, and its place is vacant: there is nobody who could hand over."""
+    async with a_cluster() as (cluster, brokers):
+        supervisor = cluster.leader.supervisor
+        decide = supervisor._decide
+
+        async def decide_as_it_goes(group: Group, **asked: Any) -> Any:
+            decision = await decide(group, **asked)
+            cluster.leader.machine.groups[group.group].master = None
+            return decision
+
+        monkeypatch.setattr(supervisor, "_decide", decide_as_it_goes)
+
+        status, result = await cluster.ask("POST", "/v1/transfers", {"group": "g1", "to": 2})
+
+        assert (status, result.get("master"), result.get("is_graceful")) == (200, 2, False)
+        assert brokers[0].orders == []
 
 
 async def test_what_cannot_be_is_refused_with_the_reason() -> None:
