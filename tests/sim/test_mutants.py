@@ -58,6 +58,8 @@ LIKELY = {
     "L11": 3,
     "R28-sealed": 1,
     "S31-source": 1,
+    "S31-lock": 4,
+    "S31-receipt": 10,
 }
 """Seeds that are tried first, as they caught it last; if one does no more, the others are tried."""
 

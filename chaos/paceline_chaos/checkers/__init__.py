@@ -35,7 +35,7 @@ from paceline_chaos.checkers.messages import (
     transactions,
     visibility,
 )
-from paceline_chaos.checkers.security import rights
+from paceline_chaos.checkers.security import left_behind, rights
 from paceline_chaos.history.decided import decided
 from paceline_chaos.history.model import History, Operation, Outcome, Pull, Send
 from paceline_chaos.verdict import HARNESS, Verdict, Violation
@@ -107,6 +107,7 @@ ALL: dict[str, Checker] = {
     "L10": groups.queues_are_started_once,
     "L11": liveness.ranges_are_told,
     "L12": rights.rights_arrive,
+    "L13": left_behind.what_is_left_behind_holds_nobody_up,
 }
 """Property -> its checker."""
 SAFETY = tuple(name for name in ALL if not name.startswith("L"))

@@ -357,7 +357,8 @@ def groups_make_progress(evidence: Evidence) -> Findings:
     messages gets one in every window of `progress_us`, if at the window's beginning there was an
     acknowledged message in a topic of its, which it got only after the window or never. For who
     consumes under locks no window reaches into the time in which the message's masters withhold
-    them after an acting master (R36, `withheld_us`). O(n log n)."""
+    them after an acting master (R36, `withheld_us`). Not of members with access keys, which may
+    lose their rights. O(n log n)."""
     found = Findings("L5")
     heal, end_us = evidence.phase("heal"), end_of_work(evidence)
     if heal is None:
@@ -365,6 +366,8 @@ def groups_make_progress(evidence: Evidence) -> Findings:
     groups: dict[str, list[Deliver]] = defaultdict(list)
     for deliver in evidence.delivers:
         groups[deliver.consumer_group].append(deliver)
+    for name in {one.consumer_group for one in evidence.delivers if one.access_key is not None}:
+        del groups[name]
     window_us = evidence.bounds.progress_us
     start_us = heal.at_us + evidence.bounds.settle_us
     if start_us + window_us > end_us:

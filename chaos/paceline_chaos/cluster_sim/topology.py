@@ -127,7 +127,7 @@ class Topology:
     @property
     def has_rights(self) -> bool:
         """Whether an operator switches rights on and off, and changes them (S31)."""
-        return any("rights" in client.jobs for client in self.clients)
+        return any(_OPERATORS_OF_RIGHTS & set(client.jobs) for client in self.clients)
 
     @property
     def has_rescue(self) -> bool:
@@ -198,7 +198,8 @@ def draw_topology(seed: int, *, load_ms: int = LOAD_MS) -> Topology:
     elif random.Random(f"{seed}/hook").random() < _HOOK_SHARE:
         clients = _with_job(clients, "hook")
     if random.Random(f"{seed}/rights").random() < _RIGHTS_SHARE:
-        clients = _with_rights(clients)
+        does_work = random.Random(f"{seed}/tenant-work").random() < _TENANT_WORK_SHARE
+        clients = _with_rights(clients, does_work=does_work)
     calm_ms = CALM_MS if random.Random(f"calm-{seed}").random() < _CALM_SHARE else 0
     drawn = Topology(
         seed=seed,
@@ -300,6 +301,9 @@ himself, or is moved back, is asked by nobody: other matters than a topic that c
 _HASTY_SHARE = 0.4
 _RIGHTS_SHARE = 0.15
 """Worlds with users and rights: the operator who changes them, and tenants at two addresses."""
+_TENANT_WORK_SHARE = 0.5
+"""Of these: those in which tenants transact, lock and consume, and the operator rests at times."""
+_OPERATORS_OF_RIGHTS = frozenset({"rights", "rights-rests"})
 _INORDER_SHARE = 0.3
 """Worlds with two members of the library's ordered consumer."""
 _LEARNER_SHARE = 0.2
@@ -332,12 +336,14 @@ def _with_hasty(clients: tuple[Client, ...], dice: random.Random) -> tuple[Clien
     return _with_job(clients, "hasty")
 
 
-def _with_rights(clients: tuple[Client, ...]) -> tuple[Client, ...]:
+def _with_rights(clients: tuple[Client, ...], *, does_work: bool) -> tuple[Client, ...]:
     """Two tenants, and the operator beside the second one."""
     first, second, *others = clients
+    tenants = ("tenant", "tenant-work") if does_work else ("tenant",)
+    operator = "rights-rests" if does_work else "rights"
     return (
-        Client(name=first.name, jobs=(*first.jobs, "tenant")),
-        Client(name=second.name, jobs=(*second.jobs, "tenant", "rights")),
+        Client(name=first.name, jobs=(*first.jobs, *tenants)),
+        Client(name=second.name, jobs=(*second.jobs, *tenants, operator)),
         *others,
     )
 

@@ -34,8 +34,13 @@ from paceline_chaos.cluster_sim.jobs.resending import Resender
 from paceline_chaos.cluster_sim.jobs.sending import Sender, hasty_sender
 from paceline_chaos.cluster_sim.jobs.topics import TopicMaker
 from paceline_chaos.cluster_sim.jobs.transacting import Transactor
-from paceline_chaos.cluster_sim.rights.securing import RightsOperator, key_operator
+from paceline_chaos.cluster_sim.rights.securing import (
+    RightsOperator,
+    key_operator,
+    resting_operator,
+)
 from paceline_chaos.cluster_sim.rights.tenants import Tenant
+from paceline_chaos.cluster_sim.rights.working import WorkingTenant
 
 TOPIC = "orders"
 """The topic that clients use."""
@@ -79,8 +84,10 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "flood": Flooder,
     "beyond": Beyond,
     "rights": RightsOperator,
+    "rights-rests": resting_operator,
     "keys": key_operator,
     "tenant": Tenant,
+    "tenant-work": WorkingTenant,
 }
 """Names in topologies and scenario files."""
 

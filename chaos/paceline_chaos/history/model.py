@@ -210,6 +210,8 @@ class BeginTransaction(Operation):
     crc: int
     group: str | None = None
     """Broker group that has it; None unless OK."""
+    producer_group: str = ""
+    """Whose producers are asked about it if nobody ends it; "" = not told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,6 +115,7 @@ def commits_catch_up(evidence: Evidence) -> Findings:
     for deliver in evidence.delivers:
         lane = (deliver.consumer_group, deliver.queue)
         is_committed = not deliver.is_broadcast and not deliver.wanted and deliver.token is None
+        is_committed = is_committed and deliver.access_key is None
         if is_committed and lane not in by_hand and not evidence.is_lossy(deliver.queue.group):
             delivers[lane].append(deliver)
     queries: defaultdict[_Lane, list[QueryOffset]] = defaultdict(list)
@@ -152,7 +153,7 @@ def queues_are_started_once(evidence: Evidence) -> Findings:
     chance (a change of members), and once for each reset of the group that may have taken effect in
     it: asked for by its end, and answered at most `commit_us` before its beginning. Whoever starts
     a queue again and again loses nothing, and never gets on. Not for groups that commit or lock by
-    themselves. O(n log n)."""
+    themselves, or whose members have access keys and may lose their rights. O(n log n)."""
     found = Findings("L10")
     by_hand = {(one.consumer_group, one.queue) for one in evidence.commits if not one.is_reset}
     locking = {lock.consumer_group for lock in evidence.locks}
@@ -161,6 +162,7 @@ def queues_are_started_once(evidence: Evidence) -> Findings:
     for deliver in evidence.delivers:
         lane = (deliver.consumer_group, deliver.queue)
         is_committed = not deliver.is_broadcast and deliver.outcome is Outcome.OK
+        is_committed = is_committed and deliver.access_key is None
         if is_committed and lane not in by_hand and lane[0] not in locking:
             delivers[lane].append(deliver)
     stretches = list(calm(evidence))

@@ -7,7 +7,7 @@ a checker that called that would share its mistakes.
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-TOPIC, CONSUMER_GROUP = "Topic", "Group"
+TOPIC, CONSUMER_GROUP, NAMESPACE = "Topic", "Group", "Namespace"
 _OF_GROUPS = ("%RETRY%", "%DLQ%")
 """How topics begin that hold what a consumer group is given again, or has given up."""
 _ANONYMOUS = "anonymous"
@@ -17,6 +17,7 @@ _SHARED = (
     (CONSUMER_GROUP, "paceline.delay"),
 )
 """They hold messages of many topics: who may use them is named in full."""
+SHARED_TOPICS = frozenset(name for kind, name in _SHARED if kind == TOPIC)
 OPEN: Mapping[str, Any] = {"mode": "off", "users": {}, "policies": {}}
 """What counts where nobody has ever set anything."""
 
@@ -100,9 +101,14 @@ def _is_for(entry: Mapping[str, Any], need: Need) -> bool:
     if entry["resource"] == "*":
         return True
     kind, _, name = entry["resource"].partition(":")
-    if kind != need.kind:
+    wanted = need.name
+    if kind == NAMESPACE and need.kind in (TOPIC, CONSUMER_GROUP):
+        wanted, end, _ = need.name.partition("%")
+        if not (wanted and end):
+            return False  # in no namespace
+    elif kind != need.kind:
         return False
-    return need.name.startswith(name[:-1]) if name.endswith("*") else need.name == name
+    return wanted.startswith(name[:-1]) if name.endswith("*") else wanted == name
 
 
 def _reaches(entry: Mapping[str, Any], need: Need) -> bool:
@@ -110,14 +116,14 @@ def _reaches(entry: Mapping[str, Any], need: Need) -> bool:
     return is_named or (need.kind, need.name) not in _SHARED
 
 
-def _strength(entry: Mapping[str, Any]) -> int:
-    """A name is stronger than all prefixes, the longer prefix than the shorter, `*` the weakest."""
+def _strength(entry: Mapping[str, Any]) -> tuple[int, int]:
+    """A type is stronger than a namespace, and that than `*`; of one sort a name is stronger than
+    all prefixes, the longer prefix than the shorter."""
     resource = entry["resource"]
     if resource == "*":
-        return 0
-    if not resource.endswith("*"):
-        return 1_000_000
-    return len(resource)
+        return 0, 0
+    sort = 1 if resource.startswith(f"{NAMESPACE}:") else 2
+    return sort, len(resource) if resource.endswith("*") else 1_000_000
 
 
 def _comes_from(source: str, networks: Iterable[str]) -> bool:

@@ -15,6 +15,7 @@ from paceline_chaos.checkers.evidence.findings import Findings
 from paceline_chaos.checkers.evidence.recorded import NEVER_US, role_of
 from paceline_chaos.checkers.security.policies import (
     OPEN,
+    SHARED_TOPICS,
     Need,
     can_be_governed,
     may_all,
@@ -22,10 +23,14 @@ from paceline_chaos.checkers.security.policies import (
     on_topic,
 )
 from paceline_chaos.history.model import (
+    Ack,
     BeginTransaction,
+    CheckTransaction,
     Commit,
     CreateTopic,
+    Deliver,
     DescribeTopic,
+    EndTransaction,
     Lock,
     Operation,
     Outcome,
@@ -64,7 +69,7 @@ def needs_of(entry: Operation) -> tuple[Need, ...]:
                 on_group(entry.consumer_group, "Sub"),
                 on_topic(entry.queue.topic, "Sub"),
             )
-        case Unlock():
+        case Ack() | Unlock():
             return (on_group(entry.consumer_group, "Sub"),)
         case QueryOffset():
             return (
@@ -94,6 +99,7 @@ class Versions:
         self._times = {node: [one.at_us for one in line] for node, line in self._lines.items()}
         self._groups = {node: group for (group, _), node in evidence.replica_nodes.items()}
         self._known: dict[tuple[object, ...], bool] = {}
+        self._begun = {begin.value: begin for begin in evidence.begins}
 
     @property
     def nodes(self) -> list[str]:
@@ -105,6 +111,13 @@ class Versions:
             if isinstance(entry, Operation) and entry.access_key is not None:
                 yield entry
 
+    def needs_of(self, entry: Operation) -> tuple[Need, ...]:
+        """As the function; of the end of a transaction, by what was begun."""
+        if isinstance(entry, EndTransaction):
+            begin = self._begun.get(entry.value)
+            return () if begin is None else (on_topic(begin.topic, "Pub"),)
+        return needs_of(entry)
+
     def nodes_for(self, entry: Operation) -> list[str]:
         """Who may have decided."""
         if entry.node is not None and role_of(entry.node) == "broker":
@@ -114,9 +127,12 @@ class Versions:
             master = self._evidence.master_of(queue.group, entry.epoch)
             if master is not None:
                 return [master.node]
-        if queue is None:
+        group = None if queue is None else queue.group
+        if isinstance(entry, EndTransaction | CheckTransaction) and entry.value in self._begun:
+            group = self._begun[entry.value].group
+        if group is None:
             return self.nodes
-        return [node for node in self.nodes if self._may_be_of(node, queue.group)]
+        return [node for node in self.nodes if self._may_be_of(node, group)]
 
     def _may_be_of(self, node: str, group: str) -> bool:
         return role_of(node) == "broker" and self._groups.get(node, group) == group
@@ -150,21 +166,30 @@ class Versions:
 def nobody_does_what_he_may_not(evidence: Evidence) -> Findings:
     """S31: an operation that succeeded was allowed by a version of users and rights that the node
     may have gone by between question and answer; what somebody has sent who was not allowed to by
-    any version since is in no log. So who is disabled, or shows a key that was revoked, does
-    nothing at a node to which that news came before he asked. Where nobody knows which version a
-    node had (real processes): nothing that was asked with a key `rights_us` after the answer to its
-    revocation succeeds, if rights were on all the time. O(n * versions)."""
+    any version since is in no log, and a transaction that nobody might commit who asked for that
+    shows in none. A consumer of the library is given a message, and a producer asked about a half,
+    only if that was allowed by some version since it was sent: neither is known to have been asked
+    for at a certain moment. So who is disabled, or shows a key that was revoked, does nothing at a
+    node to which that news came before he asked. Where nobody knows which version a node had (real
+    processes): nothing that was asked with a key `rights_us` after the answer to its revocation
+    succeeds, if rights were on all the time. O(n * versions)."""
     found = Findings("S31")
     _judge_revocations(evidence, found)
     versions = Versions(evidence)
     unasked: dict[str, Operation] = {}
+    commits: dict[str, Operation | None] = {}
     for entry in versions.judged():
-        needs = needs_of(entry)
+        needs = versions.needs_of(entry)
         if not needs:
             continue
         is_ok = entry.outcome is Outcome.OK
         until_us = entry.answered_us if is_ok else NEVER_US
-        if True in versions.answers(entry, needs, from_us=entry.asked_us, until_us=until_us):
+        is_allowed = True in versions.answers(
+            entry, needs, from_us=entry.asked_us, until_us=until_us
+        )
+        if isinstance(entry, EndTransaction) and entry.is_commit:
+            commits[entry.value] = None if is_allowed else commits.get(entry.value, entry)
+        if is_allowed:
             found.judged += is_ok
             continue
         found.judged += 1
@@ -174,17 +199,54 @@ def nobody_does_what_he_may_not(evidence: Evidence) -> Findings:
             )
         elif isinstance(entry, Send | BeginTransaction):
             unasked[entry.value] = entry
-    for dump in evidence.all_dumps if unasked else ():
+    _nothing_of_it_is_stored(evidence, found, unasked)
+    refused = {value: end for value, end in commits.items() if end is not None}
+    _nothing_of_it_is_stored(evidence, found, refused, is_seen=True)
+    _what_was_given_was_allowed(evidence, found, versions)
+    return found
+
+
+def _nothing_of_it_is_stored(
+    evidence: Evidence, found: Findings, asked: Mapping[str, Operation], *, is_seen: bool = False
+) -> None:
+    """`is_seen`: only what stands in a queue counts, no half."""
+    for dump in evidence.all_dumps if asked else ():
         for batch in dump.batches:
+            if is_seen and (batch.queue is None or batch.queue.topic in SHARED_TOPICS):
+                continue
             for value, _ in batch.messages:
-                if value in unasked:
-                    sent = unasked[value]
+                if value in asked:
+                    entry = asked[value]
                     found.violate(
-                        f"{value} of {_who(sent)}, who might not send it, is in {dump.node}'s log",
-                        sent,
+                        f"{value} of {_who(entry)}, who might not send it, is in {dump.node}'s log",
+                        entry,
                         dump,
                     )
-    return found
+
+
+def _what_was_given_was_allowed(evidence: Evidence, found: Findings, versions: Versions) -> None:
+    if not versions.nodes:
+        return
+    begun = {begin.value: begin for begin in evidence.begins}
+    sent_us = {sent.value: sent.asked_us for sent in evidence.sends}
+    sent_us |= {value: begin.asked_us for value, begin in begun.items()}
+    for entry in versions.judged():
+        match entry:
+            case Deliver():
+                value = entry.message.value
+                needs: tuple[Need, ...] = (
+                    on_group(entry.consumer_group, "Sub"),
+                    on_topic(entry.queue.topic, "Sub"),
+                )
+            case CheckTransaction() if entry.value in begun and begun[entry.value].producer_group:
+                value = entry.value
+                needs = (on_group(begun[value].producer_group, "Pub", "Sub"),)
+            case _:
+                continue
+        found.judged += 1
+        times = {"from_us": sent_us.get(value, 0), "until_us": entry.asked_us}
+        if True not in versions.answers(entry, needs, **times):
+            found.violate(f"{_who(entry)} was given {value}: {_told(needs)}", entry)
 
 
 def _judge_revocations(evidence: Evidence, found: Findings) -> None:
@@ -248,7 +310,7 @@ def nobody_is_refused_who_may(evidence: Evidence) -> Findings:
     found = Findings("S43")
     versions = Versions(evidence)
     for entry in versions.judged():
-        needs = needs_of(entry)
+        needs = versions.needs_of(entry)
         if not needs:
             continue
         times = {"from_us": entry.asked_us, "until_us": entry.answered_us}

@@ -57,8 +57,11 @@ _SESSION_POLLS = 100
 class Pusher:
     """A member of the push consumers' group; joins and leaves."""
 
-    def __init__(self, around: Around) -> None:
+    def __init__(self, around: Around, *, group: str = PUSH_GROUP, label: str = "push") -> None:
+        """`label`: in names of members."""
         self._around = around
+        self._group = group
+        self._label = label
         self._sessions = 0
         self._late = around.apart("again")
         self._sent_back: list[tuple[Queue, int]] = []
@@ -70,10 +73,10 @@ class Pusher:
             self._sessions += 1
             cluster = around.cluster()
             links = GroupLinks(cluster)
-            member = f"{around.alias}/push-{self._sessions}"
+            member = f"{around.alias}/{self._label}-{self._sessions}"
             consumer = PushConsumer(
                 cluster,
-                group=PUSH_GROUP,
+                group=self._group,
                 topics=[around.topic],
                 listener=self._listener(member, links),
                 settings=PushSettings(
@@ -89,7 +92,7 @@ class Pusher:
                 for _ in around.turns(_SESSION_POLLS):
                     await pause(100)
                     await look_at_offsets(
-                        around, cluster, links, PUSH_GROUP, around.topic, retry_topic(PUSH_GROUP)
+                        around, cluster, links, self._group, around.topic, retry_topic(self._group)
                     )
                     if self._sent_back and self._late.happens(_LATE_SHARE):
                         await self._ask_to_send_back(links, *self._late.choice(self._sent_back))
@@ -101,7 +104,7 @@ class Pusher:
             with around.recorder.asking(
                 Deliver,
                 client=around.client,
-                consumer_group=PUSH_GROUP,
+                consumer_group=self._group,
                 member=member,
                 queue=Queue(_real_topic(message), message.group, message.queue_id),
                 message=seen(message.queue_offset, message.body),
@@ -127,7 +130,7 @@ class Pusher:
 
     async def _ask_to_send_back(self, links: GroupLinks, queue: Queue, offset: int) -> None:
         row = SendBackRow(topic=queue.topic, queue=queue.queue, offset=offset, delay_level=_LEVEL)
-        request = SendBack(group=PUSH_GROUP, messages=[row], max_reconsume_times=RETRIES_MAX)
+        request = SendBack(group=self._group, messages=[row], max_reconsume_times=RETRIES_MAX)
         try:
             await call_group(links, queue, request)
         except PacelineError:
@@ -193,9 +196,12 @@ def _is_poison(message: ReceivedMessage) -> bool:
 class OrderedConsumer:
     """Consumes queues in order, each under its lock."""
 
-    def __init__(self, around: Around) -> None:
+    def __init__(
+        self, around: Around, *, group: str = ORDERED_GROUP, label: str = "ordered"
+    ) -> None:
         self._around = around
-        self._member = f"{around.alias}/ordered"
+        self._group = group
+        self._member = f"{around.alias}/{label}"
         self._former: dict[Queue, int] = {}
         """Tokens that it held last, given back or not."""
 
@@ -223,9 +229,7 @@ class OrderedConsumer:
             # It was on its way for long: what is held now must stand (R33).
             await self._unlock(links, queue, self._former.pop(queue))
         offset = (
-            None
-            if token is None
-            else await ask_committed(self._around, links, ORDERED_GROUP, queue)
+            None if token is None else await ask_committed(self._around, links, self._group, queue)
         )
         if token is None or offset is None:
             return
@@ -257,7 +261,7 @@ class OrderedConsumer:
         """The token, if the lock was granted, or the grant of `token` renewed."""
         around = self._around
         request = locks.Lock(
-            group=ORDERED_GROUP,
+            group=self._group,
             client_id=self._member,
             lease_ms=_LEASE_MS,
             queues=[_lock_row(queue, token)],
@@ -265,7 +269,7 @@ class OrderedConsumer:
         with around.recorder.asking(
             Lock,
             client=around.client,
-            consumer_group=ORDERED_GROUP,
+            consumer_group=self._group,
             member=self._member,
             queue=queue,
             lease_ms=_LEASE_MS,
@@ -285,12 +289,12 @@ class OrderedConsumer:
     async def _unlock(self, links: GroupLinks, queue: Queue, token: int) -> None:
         around = self._around
         request = locks.Unlock(
-            group=ORDERED_GROUP, client_id=self._member, queues=[_lock_row(queue, token)]
+            group=self._group, client_id=self._member, queues=[_lock_row(queue, token)]
         )
         with around.recorder.asking(
             Unlock,
             client=around.client,
-            consumer_group=ORDERED_GROUP,
+            consumer_group=self._group,
             member=self._member,
             queue=queue,
             token=token,
@@ -328,7 +332,7 @@ class OrderedConsumer:
         with around.recorder.asking(
             Deliver,
             client=around.client,
-            consumer_group=ORDERED_GROUP,
+            consumer_group=self._group,
             member=self._member,
             queue=queue,
             message=message,
@@ -342,11 +346,11 @@ class OrderedConsumer:
         row = offsets.CommitRow(
             topic=queue.topic, queue=queue.queue, offset=offset, token=_pair(token)
         )
-        request = offsets.Commit(group=ORDERED_GROUP, offsets=[row])
+        request = offsets.Commit(group=self._group, offsets=[row])
         with around.recorder.asking(
             Commit,
             client=around.client,
-            consumer_group=ORDERED_GROUP,
+            consumer_group=self._group,
             member=self._member,
             queue=queue,
             offset=offset,

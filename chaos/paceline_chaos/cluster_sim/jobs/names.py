@@ -32,6 +32,8 @@ JOBS = (
     "flood",
     "beyond",
     "rights",
+    "rights-rests",
     "keys",
     "tenant",
+    "tenant-work",
 )

@@ -15,6 +15,7 @@ from paceline.consumer.simple import SimpleConsumer
 from paceline.errors import PacelineError
 from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks
+from paceline.platform.runtime import pause
 from paceline.wire.calls.offsets import Commit as CommitRequest
 from paceline.wire.calls.offsets import CommitRow
 from paceline_chaos.cluster_sim.bodies import crc_of
@@ -38,6 +39,7 @@ _SESSION_RECEIVES = 40
 _FORGET_SHARE = 0.15
 _BACK_SHARE = 0.1
 _COMMIT_AHEAD_MAX = 8
+_SLOW_SHARE, _SLOW_MS_MAX = 0.08, 4_000.0
 _POISON_ONE_IN = 23
 
 
@@ -198,6 +200,24 @@ class CommittingPopper(Popper):
 
     async def _settle(self, consumer: SimpleConsumer, name: str, message: PoppedMessage) -> None:
         await self._ack(consumer, name, message)
+
+
+class OwnPopper(Popper):
+    """Members of a group that somebody names; they work on some messages for a while."""
+
+    def __init__(self, around: Around, *, group: str, label: str) -> None:
+        self.group = group
+        self._label = label
+        super().__init__(around)
+
+    @property
+    def _name(self) -> str:
+        return self._label
+
+    async def _settle(self, consumer: SimpleConsumer, name: str, message: PoppedMessage) -> None:
+        if self._around.happens(_SLOW_SHARE):
+            await pause(self._around.random.uniform(0, _SLOW_MS_MAX))
+        await super()._settle(consumer, name, message)
 
 
 class _Failer(Popper):

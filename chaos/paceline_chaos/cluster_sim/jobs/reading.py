@@ -7,6 +7,7 @@ any of them shows must be the same message for ever (S2, S10), without a gap (S9
 import base64
 from collections import defaultdict
 from typing import Any
+from urllib.parse import quote
 
 from paceline.consumer.pop.popped_message import PoppedMessage
 from paceline.consumer.pull import PullConsumer, PullSettings
@@ -58,7 +59,7 @@ async def pull_http(
     cluster: Cluster, around: Around, address: str, queue: Queue, offset: int, assignment: str
 ) -> tuple[Seen, ...] | PacelineError:
     """Ask one broker for messages of a queue from `offset` on, and record it."""
-    path = f"/v1/topics/{queue.topic}/queues/{queue.queue}/messages"
+    path = f"/v1/topics/{quote(queue.topic, safe='')}/queues/{queue.queue}/messages"
     parameters = {"offset": str(offset), "max_messages": str(_READ_MESSAGES_MAX)}
     with around.recorder.asking(
         Pull,

@@ -12,6 +12,7 @@ from functools import partial
 from paceline.errors import PacelineError
 from paceline.message import Message
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
+from paceline.producer.settings import ProducerSettings
 from paceline.producer.transaction import (
     HalfMessage,
     Transaction,
@@ -37,9 +38,23 @@ CHECK = "CHECK"
 class Transactor:
     """One client that transacts."""
 
-    def __init__(self, around: Around) -> None:
+    def __init__(
+        self,
+        around: Around,
+        *,
+        group: str = "",
+        label: str = "tx",
+        decide_ms_max: float = 0,
+        settings: ProducerSettings = SETTINGS,
+    ) -> None:
+        """`group`: of producers; empty: one of the client's own. `label`: tells its messages from
+        those of another transactor of the same client. `decide_ms_max`: the longest time from a
+        half to its end."""
         self._around = around
-        self._group = f"payers-{around.client}"
+        self._group = group or f"payers-{around.client}"
+        self._label = label
+        self._decide_ms_max = decide_ms_max
+        self._settings = settings
         self._decided: dict[str, bool | None] = {}
         """By the name of the message: is it committed? None: that is never known."""
         self._numbers = 0
@@ -53,7 +68,7 @@ class Transactor:
         around = self._around
         cluster = around.cluster()
         producer = TransactionProducer(
-            cluster, group=self._group, check=self._check, settings=SETTINGS
+            cluster, group=self._group, check=self._check, settings=self._settings
         )
         workers: list[asyncio.Task[None]] = []
         async with around.session(
@@ -76,7 +91,7 @@ class Transactor:
     async def _transact(self, producer: TransactionProducer) -> None:
         around = self._around
         self._numbers += 1
-        value = f"{around.alias}-tx{self._numbers}"
+        value = f"{around.alias}-{self._label}{self._numbers}"
         body = make_body(value, around.whole(8, around.body_bytes_max))
         immunity_s = around.choice((0, 0, 1, None))
         dice = around.random.uniform(0.0, 1.0)
@@ -86,6 +101,7 @@ class Transactor:
             topic=around.topic,
             value=value,
             crc=crc_of(body),
+            producer_group=self._group,
         ) as asking:
             try:
                 transaction = await producer.begin(
@@ -95,6 +111,8 @@ class Transactor:
                 asking.raised(error)
                 return
             asking.ok(group=str(transaction.taken.group))
+        if self._decide_ms_max:
+            await pause(around.random.uniform(0, self._decide_ms_max))
         if dice < _COMMIT_SHARE:
             await self._end(transaction, value, is_commit=True)
         elif dice < _COMMIT_SHARE + _ROLLBACK_SHARE:
@@ -107,7 +125,9 @@ class Transactor:
             return
         if around.happens(_RACING_SHARE):
             await self._end_at_once(transaction, value)
-        while around.happens(_AGAIN_SHARE):  # the same, or the other one: R34
+        while not around.is_over() and around.happens(
+            _AGAIN_SHARE
+        ):  # the same, or the other one: R34
             await self._end(transaction, value, is_commit=around.happens(0.5))
 
     async def _end_at_once(self, transaction: Transaction, value: str) -> None:

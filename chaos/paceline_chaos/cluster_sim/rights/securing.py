@@ -1,9 +1,9 @@
 """The operator of users and rights, who changes them at random while everybody works.
 
-Two users have topics and a consumer group of their own (`tenants`). Their policies, keys and status
-come and go, and rights are switched on, off, and on for trial. Whoever shows no key may do
-everything but touch what is theirs, so that all other clients of a run go on. Now and then the
-operator tries to take the last super user away, which must be refused (S44).
+Users have topics and consumer groups of their own (`tenants`), one of them in a namespace. Their
+policies, keys and status come and go, and rights are switched on, off, and on for trial. Whoever
+shows no key may do everything but touch what is theirs, so that all other clients of a run go on.
+Now and then the operator tries to take the last super user away, which must be refused (S44).
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,19 +20,27 @@ from paceline.platform.runtime import pause
 from paceline.wire.calls.request import read_request
 from paceline.wire.controller_calls.security import PutAccessKey
 from paceline.wire.rights import SHARED_RESOURCES
+from paceline.wire.topics import MIXED
 from paceline_chaos.cluster_sim.jobs.around import CALL_TIMEOUT_MS, Around
 from paceline_chaos.history.recorder import Asking
 from paceline_chaos.history.secured import MODE, REVOKE, ChangeRights
 
 ROOT = "root"
 ROOT_KEY = "key-of-root"
-TENANTS: Mapping[str, tuple[str, ...]] = {"ann": ("ann-1", "ann-2"), "ben": ("ben-1", "ben-2")}
-"""User -> its topics."""
+TENANTS: Mapping[str, tuple[str, ...]] = {
+    "ann": ("ann-1", "ann-2"),
+    "ben": ("ben-1", "ben-2"),
+    "cat": ("cat%1", "cat%2"),
+}
+"""User -> its topics; those of the last are in a namespace."""
 TENANT_TOPICS = tuple(topic for topics in TENANTS.values() for topic in topics)
 QUEUES = 1
 _PAUSE_MS_MIN, _PAUSE_MS_MAX = 100, 900
 _ON = ("on",) * 4
 _MODES = ("off", "dry-run", *_ON)
+_STORM_MS, _REST_MS = 4_000, 9_000
+"""Of an operator who rests: what was left behind in the storm must be over in the rest (L13)."""
+_LOOK_MS = 200.0
 _KEYS_KEPT = 6
 """Of each user; some of them are revoked, and whoever holds those must be refused."""
 _NEAR, _FAR = "127.0.0.101", "127.0.0.102/31"
@@ -40,9 +48,14 @@ _NEAR, _FAR = "127.0.0.101", "127.0.0.102/31"
 _ACTS = ("mode", "policy", "policy", "policy", "key", "key", "status", "lock-out")
 
 
-def group_of(user: str) -> str:
-    """The consumer group of a tenant."""
-    return f"{user}-readers"
+def group_of(user: str, name: str = "readers") -> str:
+    """A consumer group of a tenant, or a group of its producers."""
+    return f"{_own(user)}{name}"
+
+
+def _own(user: str) -> str:
+    """How all names of a tenant begin."""
+    return TENANTS[user][0][:-1]
 
 
 def credentials_of(access_key: str) -> Credentials:
@@ -56,9 +69,13 @@ def credentials_of(access_key: str) -> Credentials:
 class RightsOperator:
     """See the module."""
 
-    def __init__(self, around: Around, *, acts: Sequence[str] = _ACTS) -> None:
-        """`acts`: what it does, each as often as it stands there."""
+    def __init__(
+        self, around: Around, *, acts: Sequence[str] = _ACTS, is_resting: bool = False
+    ) -> None:
+        """`acts`: what it does, each as often as it stands there. `is_resting`: from time to time
+        it gives back what it has taken, and changes nothing for a while."""
         self._chosen = acts
+        self._is_resting = is_resting
         self._around = replace(around.apart("rights"), credentials=credentials_of(ROOT_KEY))
         self._keys_count = 0
         self._acts: Mapping[str, Callable[[AdminClient, AdminRequests, str], Awaitable[object]]] = {
@@ -80,10 +97,30 @@ class RightsOperator:
                 for step in self._beginning(admin, requests):
                     await around.try_again(step)
                 while not around.is_over():
-                    await self._act(admin, requests)
-                    await pause(around.random.uniform(_PAUSE_MS_MIN, _PAUSE_MS_MAX))
+                    await self._change_for_a_while(admin, requests)
+                    await self._rest(admin, requests)
         finally:
             await cluster.close()
+
+    async def _change_for_a_while(self, admin: AdminClient, requests: AdminRequests) -> None:
+        around = self._around
+        end_ms = around.clock.monotonic_ms() + _STORM_MS
+        while not around.is_over() and around.clock.monotonic_ms() < end_ms:
+            await self._act(admin, requests)
+            await pause(around.random.uniform(_PAUSE_MS_MIN, _PAUSE_MS_MAX))
+
+    async def _rest(self, admin: AdminClient, requests: AdminRequests) -> None:
+        around = self._around
+        if not self._is_resting:
+            return
+        for user in TENANTS:
+            await around.try_again(partial(self._put_policy, admin, requests, user, number=0))
+            await around.try_again(partial(admin.users.alter, user, is_enabled=True))
+            await around.try_again(partial(self._add_key, requests, user))
+        await around.try_again(partial(self._switch, admin, "on"))
+        end_ms = around.clock.monotonic_ms() + _REST_MS
+        while not around.is_over() and around.clock.monotonic_ms() < end_ms:
+            await pause(_LOOK_MS)
 
     async def _act(self, admin: AdminClient, requests: AdminRequests) -> None:
         around = self._around
@@ -176,6 +213,11 @@ def key_operator(around: Around) -> RightsOperator:
     return RightsOperator(around, acts=("key",))
 
 
+def resting_operator(around: Around) -> RightsOperator:
+    """One who changes everything for a while, and then nothing for a while."""
+    return RightsOperator(around, is_resting=True)
+
+
 async def _make_root_again(admin: AdminClient, requests: AdminRequests) -> None:
     await admin.users.alter(ROOT, is_super=True, is_enabled=True)
     await give_key(requests, ROOT, ROOT_KEY)
@@ -196,7 +238,7 @@ async def make_user(admin: AdminClient, user: str, *, is_super: bool = False) ->
 
 async def _make_topic(admin: AdminClient, topic: str) -> None:
     with suppress(TopicExistsError):  # as above
-        await admin.topics.create(topic, queues=QUEUES)
+        await admin.topics.create(topic, queues=QUEUES, message_type=MIXED)
 
 
 def _entry(
@@ -218,7 +260,7 @@ def everything() -> list[dict[str, Any]]:
 
 def _of_anonymous() -> list[dict[str, Any]]:
     """Everything but what tenants have."""
-    theirs = [f"{kind}:{user}-*" for kind in ("Topic", "Group") for user in TENANTS]
+    theirs = [f"{kind}:{_own(user)}*" for kind in ("Topic", "Group") for user in TENANTS]
     return [
         *everything(),
         *(_entry(resource, "All", decision="Deny") for resource in theirs),
@@ -227,12 +269,15 @@ def _of_anonymous() -> list[dict[str, Any]]:
 
 def _policies_of(user: str) -> list[dict[str, Any]]:
     """What a tenant may have, as `Policies.put` takes it; the first gives all that it uses."""
-    topics, first, second = f"Topic:{user}-*", f"Topic:{user}-1", f"Topic:{user}-2"
-    groups = _entry(f"Group:{user}-*", "Sub")
+    first, second = (f"Topic:{name}" for name in TENANTS[user])
+    topics, all_groups = f"Topic:{_own(user)}*", f"Group:{_own(user)}*"
+    groups = _entry(all_groups, "Sub")
     usual = _entry(topics, "Pub", "Sub")
+    if _own(user) == f"{user}%":  # the namespace stands for both
+        groups, usual = (_entry(f"Namespace:{user}", *acts) for acts in (("Sub",), ("Pub", "Sub")))
     return [
         {"custom": [usual, groups]},
-        {"custom": [_entry(topics, "All"), _entry(f"Group:{user}-*", "All")]},
+        {"custom": [_entry(topics, "All"), _entry(all_groups, "All")]},
         {"custom": [usual, groups, _entry(first, "Pub", decision="Deny")]},
         {"custom": [_entry(topics, "Pub", "Sub", decision="Deny"), _entry(first, "Pub", "Sub"),
                     groups]},
@@ -240,5 +285,7 @@ def _policies_of(user: str) -> list[dict[str, Any]]:
         {"custom": [_entry(topics, "Pub", "Sub", sources=[_NEAR]), groups]},
         {"custom": [usual, groups, _entry(topics, "All", decision="Deny", sources=[_FAR])]},
         {"custom": [_entry(second, "Pub", decision="Deny")], "default": [usual, groups]},
+        {"custom": [_entry(topics, "Pub", "Sub")]},
+        {"custom": [usual, groups, _entry(all_groups, "Sub", decision="Deny")]},
         {"custom": []},
     ]  # fmt: skip

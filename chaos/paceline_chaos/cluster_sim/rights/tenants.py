@@ -10,6 +10,7 @@ import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from urllib.parse import quote
 
 from paceline.errors import PacelineError
 from paceline.net.cluster import Cluster
@@ -32,9 +33,11 @@ from paceline_chaos.history.model import Commit, Lock, Queue, token_number
 from paceline_chaos.history.recorder import RecorderOf
 from paceline_chaos.history.secured import ListNames
 
-_SETTINGS = ProducerSettings(delivery_timeout_ms=2_000, request_timeout_ms=1_000, topic_wait_ms=300)
+SETTINGS = ProducerSettings(delivery_timeout_ms=2_000, request_timeout_ms=1_000, topic_wait_ms=300)
 _SPAN_MS_MIN, _SPAN_MS_MAX = 500, 8_000
 """So long somebody works with one key: streams stay open while rights change."""
+WORK_MS_MAX = 16_000
+"""So long who has something under way for some time: it outlasts a storm and some of a rest."""
 _STRANGER_SHARE = 0.15
 _OLD_KEY_SHARE = 0.2
 _OWN_SHARE = 0.7
@@ -59,14 +62,15 @@ class Tenant:
 
     async def _send_all(self, around: Around) -> None:
         while not around.is_over():
-            mine, _ = self._somebody(around)
-            sender = Sender(mine, settings=_SETTINGS, workers=1, label=f"own-{self._turns}-")
+            self._turns += 1
+            mine, _ = somebody(around)
+            sender = Sender(mine, settings=SETTINGS, workers=1, label=f"own-{self._turns}-")
             await sender.run()
             await around.think()
 
     async def _ask_all(self, around: Around) -> None:
         while not around.is_over():
-            mine, user = self._somebody(around)
+            mine, user = somebody(around)
             cluster = mine.cluster()
             links = GroupLinks(cluster)
             cluster.start()
@@ -78,23 +82,26 @@ class Tenant:
                 await links.close()
                 await cluster.close()
 
-    def _somebody(self, around: Around) -> tuple[Around, str]:
-        """The surroundings of a user for a while, with a key and a topic; and his name."""
-        self._turns += 1
-        user, key = around.choice(sorted(TENANTS)), ""
-        known = around.keys.get(user)
-        if known and not around.happens(_STRANGER_SHARE):
-            key = around.choice(known) if around.happens(_OLD_KEY_SHARE) else known[-1]
-        owner = user if around.happens(_OWN_SHARE) else around.choice(sorted(TENANTS))
-        end_ms = around.clock.monotonic_ms() + around.random.uniform(_SPAN_MS_MIN, _SPAN_MS_MAX)
-        mine = replace(
-            around,
-            topic=around.choice(TENANTS[owner]),
-            credentials=credentials_of(key) if key else None,
-            recorder=RecorderOf(around.recorder, access_key=key),
-            is_over=lambda: around.is_over() or around.clock.monotonic_ms() >= end_ms,
-        )
-        return mine, user
+
+def somebody(
+    around: Around, *, span_ms_max: float = _SPAN_MS_MAX, own_share: float = _OWN_SHARE
+) -> tuple[Around, str]:
+    """The surroundings of a user for a while, with a key and a topic; and his name. `own_share`:
+    how often the topic is one of his."""
+    user, key = around.choice(sorted(TENANTS)), ""
+    known = around.keys.get(user)
+    if known and not around.happens(_STRANGER_SHARE):
+        key = around.choice(known) if around.happens(_OLD_KEY_SHARE) else known[-1]
+    owner = user if around.happens(own_share) else around.choice(sorted(TENANTS))
+    end_ms = around.clock.monotonic_ms() + around.random.uniform(_SPAN_MS_MIN, span_ms_max)
+    mine = replace(
+        around,
+        topic=around.choice(TENANTS[owner]),
+        credentials=credentials_of(key) if key else None,
+        recorder=RecorderOf(around.recorder, access_key=key),
+        is_over=lambda: around.is_over() or around.clock.monotonic_ms() >= end_ms,
+    )
+    return mine, user
 
 
 class _Asker:
@@ -156,7 +163,7 @@ class _Asker:
             "queue": queue.queue,
         }
         asking = asking_to_send(around, value, body, f"{around.alias}/post", is_idempotent=False)
-        path = f"/v1/topics/{queue.topic}/messages"
+        path = f"/v1/topics/{quote(queue.topic, safe='')}/messages"
         try:
             answer = await self._cluster.http.send(
                 "POST", address, path, document, timeout_ms=CALL_TIMEOUT_MS

@@ -361,7 +361,17 @@ SCENARIOS: Mapping[str, Scripted] = {
         unmet=rights.were_judged,
         load_ms=18_000,
         topology={
-            **_clients("send tenant", "read tenant rights", "send"),
+            **_clients("send tenant", "read tenant rights", "send tenant"),
+            "think_ms": 40.0,
+        },
+    ),
+    "left-behind": Scripted(
+        rule="S31, L13: rights go in the middle of a transaction, a receive, a lock; others go on",
+        script=rights.left_behind,
+        unmet=rights.were_left_behind,
+        load_ms=28_000,
+        topology={
+            **_clients("send tenant-work", "read tenant-work rights-rests", "tenant-work"),
             "think_ms": 40.0,
         },
     ),

@@ -10,12 +10,12 @@ from tests.unit.chaos.checkers.query_cases import CASES as CASES
 from paceline_chaos.history.model import Outcome, Phase, Queue
 from paceline_chaos.history.secured import MODE, REVOKE, ChangeRights, ListNames, SecurityApplied
 
-_HERE, _THERE = "10.0.0.7", "10.0.1.7"
+HERE, _THERE = "10.0.0.7", "10.0.1.7"
 _ROOT = {"type": "Super", "is_enabled": True, "keys": ["k-root"]}
 _ANN = {"type": "Normal", "is_enabled": True, "keys": ["k-ann"]}
 
 
-def _entry(
+def entry_of(
     resource: str, *actions: str, decision: str = "Allow", sources: Sequence[str] = ()
 ) -> dict[str, Any]:
     return {
@@ -26,10 +26,10 @@ def _entry(
     }
 
 
-_PUB = _entry("Topic:t", "Pub")
+_PUB = entry_of("Topic:t", "Pub")
 
 
-def _applied(
+def applied(
     hand: Hand,
     at: int,
     *custom: Mapping[str, Any],
@@ -50,14 +50,14 @@ def _applied(
 
 def _sent(hand: Hand, at: tuple[int, int] = (20, 30), **members: Any) -> Hand:
     """Ann sends to t, from here."""
-    hand.send("a", 0, at, **{"access_key": "k-ann", "source": _HERE, **members})
+    hand.send("a", 0, at, **{"access_key": "k-ann", "source": HERE, **members})
     return hand
 
 
 @case("S31")
 def sent_without_the_right(is_bad: bool) -> Hand:
     hand = Hand()
-    _applied(hand, 5, _entry("Topic:t", "Sub" if is_bad else "Pub"))
+    applied(hand, 5, entry_of("Topic:t", "Sub" if is_bad else "Pub"))
     return _sent(hand)
 
 
@@ -65,23 +65,23 @@ def sent_without_the_right(is_bad: bool) -> Hand:
 def sent_although_denied(is_bad: bool) -> Hand:
     hand = Hand()
     denied = "Topic:t" if is_bad else "Topic:ta"
-    _applied(hand, 5, _entry("*", "All"), _entry(denied, "Pub", decision="Deny"))
+    applied(hand, 5, entry_of("*", "All"), entry_of(denied, "Pub", decision="Deny"))
     return _sent(hand)
 
 
 @case("S31 of a denial as strong as an allowance")
 def sent_although_denied_as_well(is_bad: bool) -> Hand:
     hand = Hand()
-    denied = _entry("Topic:t*" if is_bad else "Topic:*", "All", decision="Deny")
-    _applied(hand, 5, denied, _entry("Topic:t*", "Pub"))
+    denied = entry_of("Topic:t*" if is_bad else "Topic:*", "All", decision="Deny")
+    applied(hand, 5, denied, entry_of("Topic:t*", "Pub"))
     return _sent(hand)
 
 
 @case("S31 of a default policy behind another")
 def sent_by_default_although_denied(is_bad: bool) -> Hand:
     hand = Hand()
-    denied = _entry("*" if is_bad else "Topic:u*", "Pub", decision="Deny")
-    _applied(hand, 5, denied, policy={"default": [_PUB]})
+    denied = entry_of("*" if is_bad else "Topic:u*", "Pub", decision="Deny")
+    applied(hand, 5, denied, policy={"default": [_PUB]})
     return _sent(hand)
 
 
@@ -89,44 +89,44 @@ def sent_by_default_although_denied(is_bad: bool) -> Hand:
 def sent_where_only_a_name_allows(is_bad: bool) -> Hand:
     hand = Hand()
     shared = "paceline_REPLY_TOPIC"
-    _applied(hand, 5, _entry("Topic:paceline*" if is_bad else f"Topic:{shared}", "Pub"))
+    applied(hand, 5, entry_of("Topic:paceline*" if is_bad else f"Topic:{shared}", "Pub"))
     return _sent(hand, topic=shared, queue=Queue(shared, "g", 0))
 
 
 @case("S31 of an address")
 def sent_from_elsewhere(is_bad: bool) -> Hand:
     hand = Hand()
-    _applied(hand, 5, _entry("Topic:t", "Pub", sources=["10.0.0.0/24"]))
-    return _sent(hand, source=_THERE if is_bad else _HERE)
+    applied(hand, 5, entry_of("Topic:t", "Pub", sources=["10.0.0.0/24"]))
+    return _sent(hand, source=_THERE if is_bad else HERE)
 
 
 @case("S31 of a key that was revoked")
 def sent_with_a_revoked_key(is_bad: bool) -> Hand:
     hand = Hand()
-    _applied(hand, 5, _PUB, ann={"keys": ["k-new"] if is_bad else ["k-new", "k-ann"]})
+    applied(hand, 5, _PUB, ann={"keys": ["k-new"] if is_bad else ["k-new", "k-ann"]})
     return _sent(hand)
 
 
 @case("S31 of a user who was disabled before it was asked")
 def sent_by_a_disabled_user(is_bad: bool) -> Hand:
     hand = Hand()
-    _applied(hand, 5, _PUB)
+    applied(hand, 5, _PUB)
     if is_bad:
-        _applied(hand, 15, _PUB, version=2, ann={"is_enabled": False})
-    hand.send("a", 0, (20, 30), access_key="k-ann", source=_HERE)
+        applied(hand, 15, _PUB, version=2, ann={"is_enabled": False})
+    hand.send("a", 0, (20, 30), access_key="k-ann", source=HERE)
     if not is_bad:  # between question and answer: nobody knows by which it was decided
-        _applied(hand, 25, _PUB, version=2, ann={"is_enabled": False})
+        applied(hand, 25, _PUB, version=2, ann={"is_enabled": False})
     return hand
 
 
 @case("S31 of another node")
 def read_at_a_node_that_knows_better(is_bad: bool) -> Hand:
     hand = Hand()
-    _applied(hand, 5, node="b1", version=2)
-    _applied(hand, 6, _entry("Topic:t", "Sub"), node="b2")
+    applied(hand, 5, node="b1", version=2)
+    applied(hand, 6, entry_of("Topic:t", "Sub"), node="b2")
     hand.unknown("a")
     node = "b1" if is_bad else "b2"
-    hand.pull(0, ["a"], (20, 30), access_key="k-ann", source=_HERE, node=node)
+    hand.pull(0, ["a"], (20, 30), access_key="k-ann", source=HERE, node=node)
     return hand
 
 
@@ -134,9 +134,9 @@ def read_at_a_node_that_knows_better(is_bad: bool) -> Hand:
 def stored_for_a_stranger(is_bad: bool) -> Hand:
     hand = Hand()
     anonymous = {"anonymous": {"custom": [] if is_bad else [_PUB]}}
-    _applied(hand, 5, policies=anonymous)
-    hand.unknown("a", (20, 30), access_key="", source=_HERE)
-    hand.send("b", 1, (40, 50), access_key="k-root", source=_HERE)
+    applied(hand, 5, policies=anonymous)
+    hand.unknown("a", (20, 30), access_key="", source=HERE)
+    hand.send("b", 1, (40, 50), access_key="k-root", source=HERE)
     hand.dump(1, ["a", "b"])
     return hand
 
@@ -157,16 +157,16 @@ def sent_long_after_a_revocation(is_bad: bool) -> Hand:
     at = (3 * SECOND, 3 * SECOND + 10)
     if is_bad:
         return _sent(hand, at)
-    hand.send("a", 0, (30, 40), access_key="k-ann", source=_HERE)  # before everybody knows
+    hand.send("a", 0, (30, 40), access_key="k-ann", source=HERE)  # before everybody knows
     failed: dict[str, Any] = {"outcome": Outcome.FAIL, "error": "UNAUTHENTICATED"}
-    hand.send("b", at=at, access_key="k-ann", source=_HERE, **failed)
+    hand.send("b", at=at, access_key="k-ann", source=HERE, **failed)
     return hand
 
 
 @case("S42")
 def shown_what_is_not_his(is_bad: bool) -> Hand:
     hand = Hand()
-    _applied(hand, 5, _PUB, _entry("Group:g*", "Get"))
+    applied(hand, 5, _PUB, entry_of("Group:g*", "Get"))
     hand.add(
         ListNames,
         client="c",
@@ -174,7 +174,7 @@ def shown_what_is_not_his(is_bad: bool) -> Hand:
         answered_us=30,
         outcome=Outcome.OK,
         access_key="k-ann",
-        source=_HERE,
+        source=HERE,
         what="/v1/routes",
         topics=("t",),
         consumer_groups=("g1", "h1") if is_bad else ("g1", "g2"),
@@ -185,17 +185,17 @@ def shown_what_is_not_his(is_bad: bool) -> Hand:
 @case("S43")
 def refused_what_he_may(is_bad: bool) -> Hand:
     hand = Hand()
-    _applied(hand, 5, _PUB)
+    applied(hand, 5, _PUB)
     _sent(hand)
     if not is_bad:
-        _applied(hand, 35, version=2, node="b2")
+        applied(hand, 35, version=2, node="b2")
     hand.send(
         "b",
         at=(40, 50),
         outcome=Outcome.FAIL,
         error="NOT_AUTHORIZED",
         access_key="k-ann",
-        source=_HERE,
+        source=HERE,
     )
     return hand
 
@@ -203,9 +203,9 @@ def refused_what_he_may(is_bad: bool) -> Hand:
 @case("S43 in a dry run")
 def refused_in_a_dry_run(is_bad: bool) -> Hand:
     hand = Hand()
-    _applied(hand, 5, mode="dry-run")
+    applied(hand, 5, mode="dry-run")
     error = "UNAUTHENTICATED" if is_bad else "NOT_MASTER"
-    hand.send("a", at=(20, 30), outcome=Outcome.FAIL, error=error, access_key="", source=_HERE)
+    hand.send("a", at=(20, 30), outcome=Outcome.FAIL, error=error, access_key="", source=HERE)
     return hand
 
 
@@ -213,17 +213,17 @@ def refused_in_a_dry_run(is_bad: bool) -> Hand:
 def nobody_left_who_gives_rights(is_bad: bool) -> Hand:
     hand = Hand()
     root = {"type": "Super", "is_enabled": True, "keys": [] if is_bad else ["k-root"]}
-    _applied(hand, 5, users={"root": root})
+    applied(hand, 5, users={"root": root})
     return hand
 
 
 @case("L12")
 def news_that_do_not_arrive(is_bad: bool) -> Hand:
     hand = Hand()
-    _applied(hand, 1, node="c1")
-    _applied(hand, 2, node="b1")
+    applied(hand, 1, node="c1")
+    applied(hand, 2, node="b1")
     hand.add(Phase, at_us=5, name="heal")
-    _applied(hand, 11 * SECOND, node="c1", version=2)
-    _applied(hand, (14 if is_bad else 12) * SECOND, node="b1", version=2)
+    applied(hand, 11 * SECOND, node="c1", version=2)
+    applied(hand, (14 if is_bad else 12) * SECOND, node="b1", version=2)
     hand.add(Phase, at_us=20 * SECOND, name="end")
     return hand
