@@ -237,11 +237,11 @@ def commands_document(path: Path) -> str:
 
 
 _RIGHTS_HEAD = """\
-While users and rights are on. `paceline COMMAND --help` ends with the same. Whoever lacks one gets
-exit code 1 and a sentence that says which, and how a super user can allow it (with `--json` status
-403, code NOT_AUTHORIZED, `resource` and `actions`). A topic or group that one may not see is
-refused alike whether it exists or not, and lists do not show it. Commands that are not in the table
-ask nothing of a cluster that is there.
+While users and rights are on. The help of each command (`--help`) ends with the same. Whoever lacks
+one gets exit code 1 and a sentence that says which, and how a super user can allow it (with
+`--json` status 403, code NOT_AUTHORIZED, `resource` and `actions`). A topic or group that one may
+not see is refused alike whether it exists or not, and lists do not show it. Commands that are not
+in the table ask nothing of a cluster that is there.
 
 | needs | commands |
 |---|---|
