@@ -96,7 +96,7 @@ def _views_unfiltered() -> list[Patch]:
 
 def _locked_out() -> list[Patch]:
     """Nobody asks who is left that can give rights."""
-    return [(security, "_check_not_locked_out", lambda state: None)]
+    return [(security, "_check_not_locked_out", lambda before, after, *, now_unix_ms: None)]
 
 
 def _unchecked_end() -> list[Patch]:

@@ -18,7 +18,7 @@ def _half_is_visible() -> list[Patch]:
     send = Sender.send
 
     def send_at_once(
-        sender: Sender, batch: Any, sink: Any, request_id: int, *, asker: str | None = None
+        sender: Sender, batch: Any, sink: Any, request_id: int, **who: Any
     ) -> Job | None:
         try:
             header = check_batch(batch)
@@ -26,7 +26,7 @@ def _half_is_visible() -> list[Patch]:
             header = None
         if header is not None and header.kind == Kind.HALF:
             batch = pack_header(header._replace(kind=Kind.NORMAL)) + bytes(batch)[HEADER_BYTES:]
-        return send(sender, batch, sink, request_id, asker=asker)
+        return send(sender, batch, sink, request_id, **who)
 
     return [(Sender, "send", send_at_once)]
 
