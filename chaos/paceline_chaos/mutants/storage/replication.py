@@ -62,9 +62,9 @@ def _appends_without_members() -> list[Patch]:
     """Sends are appended whoever acknowledges, and wait."""
     ensure_can_append = Mastership.ensure_can_append
 
-    def ensure_without(led: Mastership) -> None:
+    def ensure_without(led: Mastership, *, is_freeing: bool = False) -> None:
         try:
-            ensure_can_append(led)
+            ensure_can_append(led, is_freeing=is_freeing)
         except InSyncReplicasNotEnoughError:
             return
 
