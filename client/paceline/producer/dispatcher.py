@@ -157,7 +157,9 @@ class Dispatcher:
             topic = view.topics.get(TopicName(name))
             if topic is None or topic.topic_id != route.topic.topic_id:
                 del self.routes[name]
-                self._fail(route, TopicNotFoundError(f"topic {name} was deleted"))
+                # The next send asks which of both it is.
+                why = f"topic {name} was deleted, or this user may not see it any more"
+                self._fail(route, TopicNotFoundError(why))
             elif not route.is_as(topic):
                 self._change_route(route, topic)
         for lane in self._lanes.values():
