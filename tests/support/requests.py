@@ -92,6 +92,21 @@ def _value(type_: Any) -> Any:
             return {}
 
 
+async def ask_least_by_route(
+    http: aiohttp.ClientSession,
+    base: str,
+    call: type[Request[Any]],
+    *,
+    headers: dict[str, str],
+    within_s: float,
+) -> tuple[int, str]:
+    """As `ask_least`, of a request with one route."""
+    [route] = call.routes
+    return await ask_least(
+        http, route.method, base, route.path, call, headers=headers, within_s=within_s
+    )
+
+
 async def ask_least(
     http: aiohttp.ClientSession,
     method: str,

@@ -136,14 +136,13 @@ class _Latest:
         self._records: dict[tuple[int, str, int], AuditRecord] = {}
 
     def add(self, record: AuditRecord) -> None:
-        place = (record.unix_ms, record.node, record.sequence)
-        if place in self._records:
+        if record.identity in self._records:
             return  # it was sent more than once
-        self._records[place] = record
+        self._records[record.identity] = record
         if len(self._heap) < self._limit:
-            heappush(self._heap, place)
+            heappush(self._heap, record.identity)
         else:
-            del self._records[heappushpop(self._heap, place)]
+            del self._records[heappushpop(self._heap, record.identity)]
 
     def rows(self) -> Iterable[Row]:
-        return (msgspec.structs.asdict(self._records[place]) for place in sorted(self._records))
+        return (msgspec.structs.asdict(self._records[each]) for each in sorted(self._records))

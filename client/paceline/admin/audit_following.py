@@ -31,7 +31,7 @@ class Following:
         self._cluster, self._pages, self._wanted = cluster, pages, wanted
         self._began_unix_ms = cluster.clock.unix_ms()
         self._places: dict[GroupName, _Place] | None = None
-        self._seen: dict[tuple[str, int, int], None] = {}
+        self._seen: dict[tuple[int, str, int], None] = {}
 
     async def look(self) -> list[AuditRecord]:
         """Those that match and were not given before, by time. TopicNotFoundError: there is no
@@ -44,7 +44,7 @@ class Following:
             self._meet_groups(self._places)
         found = await asyncio.gather(*map(self._news, self._places, self._places.values()))
         records = [record for news in found for record in news if self._is_new(record)]
-        return sorted(records, key=lambda record: (record.unix_ms, record.node, record.sequence))
+        return sorted(records, key=lambda record: record.identity)
 
     def _meet_groups(self, places: "dict[GroupName, _Place]") -> None:
         """A broker group that has come since is read from its beginning."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from paceline.admin.requests import AdminRequests
 from paceline.consumer.group.membership import coordinating_group
 from paceline.consumer.queues.segments import not_begun
-from paceline.errors import BadRequestError, GroupNotFoundError, TopicNotFoundError
+from paceline.errors import BadRequestError, GroupNotFoundError
 from paceline.types import ConsumerGroupName, GroupName, QueueId, TopicName
 from paceline.wire.calls import groups as group_calls
 from paceline.wire.calls import offsets as wire
@@ -19,7 +19,6 @@ from paceline.wire.calls.request import read_request
 from paceline.wire.cluster import ClusterView, TopicView
 from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.controller_calls import consumer_groups as calls
-from paceline.wire.controller_calls.topics import GetTopic
 from paceline.wire.names import check_group_name, check_name
 from paceline.wire.static_topics import places
 
@@ -181,8 +180,7 @@ class ConsumerGroups:
         topic = request.topic
         view = (await self._requests.view()).topics.get(TopicName(topic))
         if view is None:
-            await self._requests.cluster.check_visible(GetTopic(topic=topic))
-            raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic)
+            raise await self._requests.cluster.no_topic(topic)
         has_offset = isinstance(request, wire.Reset) and request.offset is not None
         if view.is_static and has_offset:
             raise BadRequestError(

@@ -5,11 +5,9 @@ from typing import Any
 
 from paceline.admin.consumer_groups import ConsumerGroups
 from paceline.admin.requests import AdminRequests
-from paceline.errors import TopicNotFoundError
 from paceline.filters import of_told
 from paceline.types import GroupName, TopicName
 from paceline.wire.calls import messages as wire
-from paceline.wire.controller_calls.topics import GetTopic
 from paceline.wire.message_ids import parse_offset_id
 from paceline.wire.names import check_readable_topic_name
 
@@ -59,8 +57,7 @@ class Messages:
             request.end_unix_ms = end_unix_ms
         view = (await self._requests.view()).topics.get(TopicName(name))
         if view is None:
-            await self._requests.cluster.check_visible(GetTopic(topic=name))
-            raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic)
+            raise await self._requests.cluster.no_topic(name)
         for group in sorted(view.queues):
             request.after = None
             while True:

@@ -6,7 +6,6 @@ Writes return once this client's own view shows them, so what is made can be use
 from collections.abc import Mapping, Sequence
 
 from paceline.admin.requests import AdminRequests
-from paceline.errors import TopicNotFoundError
 from paceline.types import TopicName
 from paceline.wire.calls.request import read_request
 from paceline.wire.cluster import ClusterView
@@ -154,8 +153,7 @@ class Topics:
         view = await self._requests.latest()
         found = view.topics.get(TopicName(check_readable_topic_name(topic)))
         if found is None:
-            await self._requests.cluster.check_visible(calls.GetTopic(topic=topic))
-            raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic)
+            raise await self._requests.cluster.no_topic(topic)
         return found
 
     __call__ = all  # its former name, for one version: `await admin.topics()`

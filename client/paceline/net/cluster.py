@@ -114,9 +114,14 @@ class Cluster:
                 lambda view: topic in view.topics, timeout_ms=timeout_ms
             )
         except DeadlineError:
-            await self.check_visible(GetTopic(topic=topic))
-            raise TopicNotFoundError(f"topic {topic} does not exist", topic=topic) from None
+            raise await self.no_topic(topic) from None
         return view.topics[topic]
+
+    async def no_topic(self, name: str) -> TopicNotFoundError:
+        """What to raise of a topic that the view does not have, if it is not what `check_visible`
+        raises."""
+        await self.check_visible(GetTopic(topic=name))
+        return TopicNotFoundError(f"topic {name} does not exist", topic=name)
 
     async def check_visible(self, request: Request[Any]) -> None:
         """Raise NotAuthorizedError or UnauthenticatedError if that is what a controller answers.

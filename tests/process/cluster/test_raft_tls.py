@@ -9,11 +9,11 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from tests.support.process.consuming import bodies_of
 from tests.support.process.harness import eventually, http_session, log_tails, tracebacks
 
 from paceline.admin.client import AdminClient
 from paceline.cli.local.local_cluster import ClusterPlan, LocalCluster, Node
-from paceline.consumer.pull import PullConsumer
 from paceline.message import Message
 from paceline.net.connect import ClientTls, ConnectSettings
 from paceline.platform.runtime import SystemClock, spawn
@@ -250,11 +250,7 @@ async def test_a_quorum_in_use_goes_to_tls_and_back_by_restarts_and_no_send_fail
         await all_go(PLAIN)
         is_done.set()
         await sending
-        async with PullConsumer(connect) as reader:
-            await reader.subscribe("orders", start="first")
-            bodies: list[bytes] = []
-            while len(bodies) < len(sent):
-                bodies += [bytes(message.body) for message in await reader.poll()]
+        bodies = await bodies_of(connect, "orders", len(sent))
 
     assert plain == [0, 0, 0]
     assert min(by_tls) > 0

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.support.process.consuming import bodies_of
 from tests.support.process.harness import (
     STOP_TIMEOUT_S,
     RunningCluster,
@@ -17,7 +18,6 @@ from tests.support.process.harness import (
 from tests.support.process.machines import taking_over
 
 from paceline.admin.client import AdminClient
-from paceline.consumer.pull import PullConsumer
 from paceline.message import Message
 from paceline.platform.runtime import spawn
 from paceline.producer.producer import Producer
@@ -61,11 +61,7 @@ async def test_a_secret_is_replaced_in_three_steps_while_masters_change_and_no_c
             is_done.set()
             await sending
 
-        async with PullConsumer(cluster.bootstrap) as reader:
-            await reader.subscribe("orders", start="first")
-            bodies: list[bytes] = []
-            while len(bodies) < len(sent):
-                bodies += [bytes(message.body) for message in await reader.poll()]
+        bodies = await bodies_of(cluster.bootstrap, "orders", len(sent))
         assert bodies == sent, "in order, each once"
         logs = "".join(file.read_text() for file in (cluster.data_dir / "logs").glob("*.log"))
         assert "does not hold this cluster's secret" not in logs

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.process.consuming import bodies_of
 from tests.support.process.harness import (
     RunningCluster,
     eventually,
@@ -15,7 +16,6 @@ from tests.support.process.harness import (
 )
 
 from paceline.admin.client import AdminClient
-from paceline.consumer.pull import PullConsumer
 from paceline.errors import ForbiddenError, PeerError, UnauthenticatedError
 from paceline.message import Message
 from paceline.net.connect import ClientTls, ConnectSettings
@@ -61,11 +61,7 @@ async def test_a_cluster_by_tls_takes_new_certificates_in_use_and_survives_its_m
             is_done.set()
             await sending
 
-        async with PullConsumer(connect) as reader:
-            await reader.subscribe("orders", start="first")
-            bodies: list[bytes] = []
-            while len(bodies) < len(sent):
-                bodies += [bytes(message.body) for message in await reader.poll()]
+        bodies = await bodies_of(connect, "orders", len(sent))
         assert bodies == sent, "in order, each once"
 
 

@@ -12,7 +12,7 @@ from tests.support.audit import FOLDER, kept_by, on_disk
 from tests.support.controller.harness import Controllers, controllers
 from tests.support.http.door import Door, a_door
 from tests.support.http.stream_client import RawStream
-from tests.support.requests import ask_least, least, least_path
+from tests.support.requests import ask_least_by_route, least, least_path
 from tests.support.rights import SECRETS, a_security, bearer
 
 from paceline.security.access import Access
@@ -214,17 +214,10 @@ def _has_right(call: type[Request[Any]]) -> bool:
 
 
 def _way(cluster: Controllers, call: type[Request[Any]]) -> Way:
-    [route] = call.routes
-
     async def ask(user: str) -> object:
-        return await ask_least(
-            cluster.http,
-            route.method,
-            f"http://{cluster.addresses[0]}",
-            route.path,
-            call,
-            headers=bearer(user),
-            within_s=5.0,
+        base = f"http://{cluster.addresses[0]}"
+        return await ask_least_by_route(
+            cluster.http, base, call, headers=bearer(user), within_s=5.0
         )
 
     return Way(ask, "http", call.call_name())

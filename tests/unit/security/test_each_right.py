@@ -14,7 +14,7 @@ import orjson
 import pytest
 from tests.support.controller.harness import controllers
 from tests.support.http.door import a_door
-from tests.support.requests import ask_least, least
+from tests.support.requests import ask_least_by_route, least
 from tests.support.rights import a_security, bearer, entry
 
 from paceline.security.access import Access
@@ -96,15 +96,9 @@ async def test_a_controller_asks_for_each_right_of_each_request() -> None:
     async with controllers() as cluster:
 
         async def ask(call: type[Request[Any]]) -> tuple[int, str]:
-            [route] = call.routes
-            return await ask_least(
-                cluster.http,
-                route.method,
-                f"http://{cluster.addresses[0]}",
-                route.path,
-                call,
-                headers=bearer("ana"),
-                within_s=2.0,
+            base = f"http://{cluster.addresses[0]}"
+            return await ask_least_by_route(
+                cluster.http, base, call, headers=bearer("ana"), within_s=2.0
             )
 
         wrong = await walk(CONTROLLER_CALLS, cluster.leader.access, ask)

@@ -57,10 +57,10 @@ class AuditRecord(
     """Refusals and samples that came too fast before this record, and have none."""
 
     @property
-    def identity(self) -> tuple[str, int, int]:
-        """The time belongs to it: a machine that loses power may lose its last lines, and their
-        sequence is used again."""
-        return (self.node, self.sequence, self.unix_ms)
+    def identity(self) -> tuple[int, str, int]:
+        """By which records are put in order, too. The time belongs to it: a machine that loses
+        power may lose its last lines, and their sequence is used again."""
+        return (self.unix_ms, self.node, self.sequence)
 
 
 _DECODER = msgspec.json.Decoder(AuditRecord)
