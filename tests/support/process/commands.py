@@ -81,8 +81,8 @@ class Asked:
 
 
 class Site:
-    """The cluster has topics `orders`, `static`, `later`, `paid`, the group `billing`, the user
-    `ana`, and one for each policy."""
+    """The cluster has topics `orders`, `static`, `later`, `paid`, the group `billing`, the group
+    `reading` that has consumed `orders`, the user `ana`, and one for each policy."""
 
     def __init__(self, cluster: RunningCluster, folder: Path) -> None:
         self.asked = Asked({node["address"] for node in cluster.brokers()})
@@ -111,6 +111,7 @@ class Site:
                 "group create billing",
                 "send orders hello --key alice --tag red",
                 "send static hello",
+                "consume orders --group reading --idle-exit-ms 300",
             ):
                 site.json(line)
             site.asked.listen(patch)
