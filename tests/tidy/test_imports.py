@@ -9,13 +9,18 @@ MAY_IMPORT = {
     "paceline": frozenset[str](),
     "paceline_broker": frozenset({"paceline"}),
     "paceline_controller": frozenset({"paceline"}),
-    "paceline_chaos": frozenset({"paceline", "paceline_broker", "paceline_controller"}),
+    "paceline_gateway": frozenset({"paceline"}),
+    "paceline_chaos": frozenset(
+        {"paceline", "paceline_broker", "paceline_controller", "paceline_gateway"}
+    ),
 }
 
 HOMES = {
     "pysyncobj": "controller/paceline_controller/raft/",
     "pyspark": "client/paceline/spark/",
     "psutil": "client/paceline/cli/",
+    "grpc": "gateway/paceline_gateway/grpc/",
+    "kombu": "client/paceline/kombu/",
 }
 """Library -> the one folder that may import it."""
 
@@ -36,7 +41,7 @@ KERNEL = frozenset(
 
 
 def ours(module: Module) -> Iterator[tuple[str, str]]:
-    """(where, dotted name) of what a module imports from the four packages."""
+    """(where, dotted name) of what a module imports from the five packages."""
     for line, name in module.imports():
         if name.partition(".")[0] in PACKAGES:
             yield f"{module.path}:{line}", name

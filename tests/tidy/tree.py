@@ -1,4 +1,4 @@
-"""The four packages as syntax trees, for the tests in this folder."""
+"""The five packages as syntax trees, for the tests in this folder."""
 
 import ast
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ PACKAGES = {
     "paceline": "client/paceline",
     "paceline_broker": "broker/paceline_broker",
     "paceline_controller": "controller/paceline_controller",
+    "paceline_gateway": "gateway/paceline_gateway",
     "paceline_chaos": "chaos/paceline_chaos",
 }
 

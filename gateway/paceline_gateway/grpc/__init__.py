@@ -1,0 +1,1 @@
+"""RocketMQ's gRPC protocol, version 2."""
