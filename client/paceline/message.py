@@ -8,7 +8,7 @@ from typing import NamedTuple
 from paceline.filters import ALL, Filter
 from paceline.queues import QueueName
 from paceline.records.decode import BatchView
-from paceline.wire.properties import RECONSUME_TIMES
+from paceline.wire.properties import RECONSUME_TIMES, priority_in
 from paceline.wire.static_topics import Place
 
 
@@ -35,6 +35,9 @@ class Message:
     """Exactly this queue: then no retry goes elsewhere. None = by sharding key, key, or in turn."""
     sharding: str | None = None
     """Chooses the queue in the place of the key, for messages whose key is only looked for."""
+    priority: int | None = None
+    """For a topic of type PRIORITY: 0 (the lowest) to 2^31 - 1; None: 0. Chooses the queue: simple
+    consumers are given what has a higher one first."""
 
 
 class LockToken(NamedTuple):
@@ -72,6 +75,11 @@ class ReceivedMessage(NamedTuple):
     def reconsume_times(self) -> int:
         """How often its consumer group has sent it back."""
         return int(self.properties.get(RECONSUME_TIMES, "0"))
+
+    @property
+    def priority(self) -> int | None:
+        """The priority that it was sent with."""
+        return priority_in(self.properties)
 
 
 _new_tuple = tuple.__new__

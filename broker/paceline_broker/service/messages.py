@@ -39,7 +39,7 @@ from paceline.wire.stream import (
     FetchQueue,
     ProduceAnswer,
 )
-from paceline.wire.topics import FIFO
+from paceline.wire.topics import FIFO, PRIORITY, no_priorities, queue_of_priority
 from paceline_broker.ports import Role
 from paceline_broker.projections.consume_queues import queue_key
 from paceline_broker.service.batch_rules import SenderRights
@@ -130,7 +130,7 @@ class Messages:
             )
         by_queue: dict[tuple[int, bool], list[int]] = {}
         for index, key in enumerate(request.chosen_by):
-            queue = self._queue_of(topic, key, request.queue, count)
+            queue = self._queue_of(topic, key, request.priorities[index], request.queue, count)
             by_queue.setdefault((queue, request.dues[index] is not None), []).append(index)
         self._turn += 1
         # Everything is encoded before anything is appended: a message that cannot be fails all.
@@ -177,11 +177,23 @@ class Messages:
         """Which segment of a logical queue a queue here is, if the topic is static."""
         return self._routes.places.get(queue_key(topic.topic_id, queue))
 
-    def _queue_of(self, topic: TopicView, key: str | None, queue: int | None, count: int) -> int:
-        """The named queue, else by (sharding) key over this broker's queues (over all logical
-        queues of a static topic), else the next one in turn. QueueSealedError."""
+    def _queue_of(
+        self,
+        topic: TopicView,
+        key: str | None,
+        priority: int | None,
+        queue: int | None,
+        count: int,
+    ) -> int:
+        """The named queue, else by priority, else by (sharding) key over this broker's queues (over
+        all logical queues of a static topic), else the next one in turn. QueueSealedError;
+        MessageTypeError for a priority where there are none."""
         if queue is not None:
             return queue
+        if topic.message_type == PRIORITY:
+            return queue_of_priority(priority or 0, count)
+        if priority is not None:
+            raise no_priorities(topic, field="priority")
         if topic.is_static:
             group, seals = self._routes.group, self._role.projections.seals.by_key
             if key:

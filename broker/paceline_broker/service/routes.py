@@ -23,7 +23,7 @@ from paceline.wire.cluster import ClusterView, TopicView
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
 from paceline.wire.names import check_readable_topic_name, dlq_topic, retry_topic
 from paceline.wire.static_topics import Place, places
-from paceline.wire.topics import DELAY, FIFO, MIXED, NORMAL, TRANSACTION
+from paceline.wire.topics import DELAY, FIFO, MIXED, NORMAL, PRIORITY, TRANSACTION
 from paceline_broker.projections.consume_queues import queue_key
 
 _USUAL = ConsumerGroupSettings()
@@ -33,6 +33,7 @@ _TAKES = {
     FIFO: _NORMAL,
     DELAY: _DELAY,
     TRANSACTION: _HALF,
+    PRIORITY: _NORMAL | _DELAY,
     MIXED: _NORMAL | _DELAY | _HALF,
 }
 """Message type of a topic -> kinds of batches that clients may send to it, as bits."""
@@ -63,6 +64,8 @@ class Routes:
         """By topic id; the hot path reads it directly."""
         self.unreadable: frozenset[int] = frozenset()
         """Topics without read permission."""
+        self.with_priorities: frozenset[int] = frozenset()
+        """Topics of type PRIORITY."""
         self.places: dict[int, Place] = {}
         """Key of a queue here -> the segment that it is, of static topics."""
         self.closed: frozenset[int] = frozenset()
@@ -109,6 +112,9 @@ class Routes:
         )
         self.unreadable = frozenset(
             topic.topic_id for topic in view.topics.values() if not topic.can_read
+        )
+        self.with_priorities = frozenset(
+            topic.topic_id for topic in view.topics.values() if topic.message_type == PRIORITY
         )
         self._wake()
         for listener in self._listeners:

@@ -24,7 +24,7 @@ from paceline.producer.results import wake
 from paceline.producer.route import Route
 from paceline.producer.selectors import Selector, selected
 from paceline.producer.settings import ProducerSettings
-from paceline.producer.validation import due_of, sharded_properties
+from paceline.producer.validation import due_of, stored_properties
 from paceline.producer.write_permission import wiped
 from paceline.queues import QueueKey, index_of_key, write_queues_of
 from paceline.records.header import RECORDS_MAX, Kind
@@ -237,10 +237,10 @@ class Dispatcher:
         kind, due = self._kind, None
         if message.delay_ms or message.delay_level or message.delivery_unix_ms:
             kind, due = Kind.DELAY, due_of(message)
-        if message.queue is not None or message.sharding:
+        if _is_chosen(message, route):
             batch = self._pinned_batch(route, self._index_of(route, message), cost, kind)
             batch.is_named = batch.is_named or message.queue is not None
-            properties = sharded_properties(message)
+            properties = stored_properties(message)
         elif key:
             batch = self._keyed_batch(route, key, cost, kind)
         else:
@@ -264,7 +264,7 @@ class Dispatcher:
         if not self._is_pump_scheduled:
             self.schedule_pump()
         first = messages[0]
-        if first.queue is not None or first.sharding or first.key:
+        if _is_chosen(first, route) or first.key:
             batch = self._pinned_batch(route, self._index_of(route, first), cost)
             batch.is_named = batch.is_named or first.queue is not None
         else:
@@ -273,7 +273,7 @@ class Dispatcher:
             batch = self._open_batch(self._outbox(batch.queue, batch.kind), self._batch_bytes_max)
         index, born = len(batch.bodies), self._born_unix_ms
         for message in messages:
-            properties = sharded_properties(message)
+            properties = stored_properties(message)
             batch.add(message.body, message.key, message.tag, properties, born)
         batch.cost_bytes += cost
         self.buffered_bytes += cost
@@ -285,7 +285,7 @@ class Dispatcher:
             self.schedule_pump()
         due = due_of(message)
         kind = Kind.NORMAL if due is None else Kind.DELAY
-        if message.queue is not None or message.sharding or message.key:
+        if _is_chosen(message, route) or message.key:
             outbox = route.outboxes[self._index_of(route, message)]
         elif route.needs_key:
             raise route.keyless()
@@ -302,7 +302,7 @@ class Dispatcher:
             born_unix_ms=self._born_unix_ms,
             kind=kind,
         )
-        properties = sharded_properties(message)
+        properties = stored_properties(message)
         batch.add(message.body, message.key, message.tag, properties, self._born_unix_ms)
         if due is not None:
             batch.add_due(due)
@@ -316,7 +316,8 @@ class Dispatcher:
         self._on_change()
 
     def _index_of(self, route: Route, message: Message) -> int:
-        """The queue that a message names itself, or that its sharding key or key means."""
+        """The queue that a message names itself, or that its priority, sharding key or key means.
+        QueueNotFoundError, MessageTypeError."""
         if message.queue is not None:
             try:
                 return route.index_of(message.queue)
@@ -325,9 +326,16 @@ class Dispatcher:
                 is_there = message.queue.queue_id < topic.queues.get(group, 0)
                 groups = [group] if is_there else []
                 raise wiped(self._cluster.view, groups, topic=topic.topic) or error from None
+        if route.has_priorities or message.priority is not None:
+            return self._index_of_priority(route, message.priority or 0)
         chosen_by = message.sharding or message.key
         assert chosen_by
         return index_of_key(chosen_by.encode(), len(route.outboxes))
+
+    def _index_of_priority(self, route: Route, priority: int) -> int:
+        """The queue of a priority, in a broker group that answers; groups take turns."""
+        route.sticky = route.next_index(self._is_up, self._is_quick)
+        return route.index_of_priority(priority, route.queues[route.sticky].group)
 
     def _pinned_batch(self, route: Route, index: int, cost: int, kind: Kind = Kind.NORMAL) -> Batch:
         """A batch of exactly that queue: it never goes elsewhere."""
@@ -341,7 +349,12 @@ class Dispatcher:
         """Put bodies that fit one batch into one; (batch, index of the first)."""
         if not self._is_pump_scheduled:
             self.schedule_pump()
-        batch = self._keyed_batch(route, key, cost) if key else self._keyless_batch(route, cost)
+        if route.has_priorities:
+            batch = self._pinned_batch(route, self._index_of_priority(route, 0), cost)
+        elif key:
+            batch = self._keyed_batch(route, key, cost)
+        else:
+            batch = self._keyless_batch(route, cost)
         if len(batch.bodies) + len(bodies) > RECORDS_MAX:
             # A cost that fits no open batch makes a new one.
             batch = self._open_batch(self._outbox(batch.queue, batch.kind), self._batch_bytes_max)
@@ -479,3 +492,13 @@ class Dispatcher:
             self._sweep.cancel()
         for lane in self._lanes.values():
             await lane.close()
+
+
+def _is_chosen(message: Message, route: Route) -> bool:
+    """Whether something else than its key says which queue a message goes to."""
+    return (
+        message.queue is not None
+        or bool(message.sharding)
+        or message.priority is not None
+        or route.has_priorities
+    )

@@ -7,14 +7,23 @@ from paceline.producer.batch import Batch
 from paceline.producer.broker_sender import QueueOutbox
 from paceline.queues import QueueName, next_index, shared_queues_of
 from paceline.records.header import Kind
-from paceline.types import GroupName
-from paceline.wire.topics import FIFO, TopicView
+from paceline.types import GroupName, QueueId
+from paceline.wire.topics import FIFO, PRIORITY, TopicView, no_priorities, queue_of_priority
 
 
 class Route:
     """A topic's queues in stable order; logical ones, wherever they are, of a static topic."""
 
-    __slots__ = ("names", "needs_key", "outboxes", "queues", "sticky", "sticky_batches", "topic")
+    __slots__ = (
+        "has_priorities",
+        "names",
+        "needs_key",
+        "outboxes",
+        "queues",
+        "sticky",
+        "sticky_batches",
+        "topic",
+    )
 
     def __init__(self, topic: TopicView, outboxes: list[QueueOutbox], sticky: int) -> None:
         self.topic = topic
@@ -25,6 +34,7 @@ class Route:
         self.sticky = sticky
         self.sticky_batches: dict[Kind, Batch] = {}
         self.needs_key = topic.message_type == FIFO
+        self.has_priorities = topic.message_type == PRIORITY
 
     def index_of(self, name: QueueName) -> int:
         """Where the named queue stands. QueueNotFoundError."""
@@ -47,6 +57,14 @@ class Route:
             f" its operator can change that (paceline topic alter {name.topic} --write-queues,"
             f" paceline cluster add-write-perm {group})"
         )
+
+    def index_of_priority(self, priority: int, group: GroupName) -> int:
+        """Where the queue of a priority stands in a broker group. MessageTypeError."""
+        topic = self.topic
+        if not self.has_priorities:
+            raise no_priorities(topic)
+        queue = queue_of_priority(priority, topic.write_queues[group])
+        return self.index_of(QueueName(topic.topic, group, QueueId(queue)))
 
     def next_index(
         self, is_up: Callable[[GroupName], bool], is_quick: Callable[[GroupName], bool] | None

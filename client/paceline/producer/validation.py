@@ -19,7 +19,8 @@ from paceline.records.header import (
     TAG_BYTES_MAX,
 )
 from paceline.wire.names import RETRY_PREFIX, check_topic_name
-from paceline.wire.properties import SHARDING_KEY, check_application_properties
+from paceline.wire.properties import PRIORITY, SHARDING_KEY, check_application_properties
+from paceline.wire.topics import PRIORITY_MAX, is_priority
 
 UNIT_BYTES_MAX = MESSAGE_BYTES_MAX
 """Of all bodies that are sent as one unit: RocketMQ's limit, as for one message."""
@@ -56,6 +57,7 @@ def cost_of(message: Message, body_bytes_max: int, *, is_library: bool = False) 
         or message.delivery_unix_ms
         or message.sharding
         or message.queue is not None
+        or message.priority is not None
     ):
         if message.properties and not is_library:
             check_application_properties(message.properties)
@@ -112,10 +114,11 @@ def check_unit(messages: Sequence[Message], *, is_queue_chosen: bool) -> None:
         )
     if is_queue_chosen:
         return
-    if len({(message.queue, message.sharding or message.key) for message in messages}) > 1:
+    chosen_by = {(each.queue, each.sharding or each.key, each.priority) for each in messages}
+    if len(chosen_by) > 1:
         raise BadRequestError(
-            "a batch goes to one queue, and these keys or queues may mean several: choose a queue"
-            " for all of them",
+            "a batch goes to one queue, and these keys, priorities or queues may mean several:"
+            " choose a queue for all of them",
             field="key",
         )
 
@@ -151,14 +154,18 @@ def _checked_extras(message: Message) -> int:
         if not isinstance(message.sharding, str):
             raise BadRequestError("a sharding key must be text", field="sharding")
         _check_text(message.sharding, "sharding", PROPERTIES_BYTES_MAX)
-    if message.properties or message.sharding:
+    if message.priority is not None and not is_priority(message.priority):
+        raise BadRequestError(
+            f"a priority is 0 to {PRIORITY_MAX}, not {message.priority!r}", field="priority"
+        )
+    if message.properties or message.sharding or message.priority is not None:
         size += _checked_properties(message)
     return size
 
 
 def _checked_properties(message: Message) -> int:
     """Bytes of the properties as they will be stored."""
-    properties = sharded_properties(message) or {}
+    properties = stored_properties(message) or {}
     try:
         encoded = len(orjson.dumps(properties))
     except (TypeError, orjson.JSONEncodeError) as error:
@@ -180,8 +187,11 @@ def own_copy(message: Message) -> Message:
     return replace(message, properties=dict(message.properties) if message.properties else None)
 
 
-def sharded_properties(message: Message) -> dict[str, str] | None:
-    """The message's properties with its sharding key, which readers see there (RocketMQ's name)."""
-    if not message.sharding:
-        return dict(message.properties) if message.properties else None
-    return {**(message.properties or {}), SHARDING_KEY: message.sharding}
+def stored_properties(message: Message) -> dict[str, str] | None:
+    """The message's properties with its sharding key and priority, which readers see there."""
+    found = dict(message.properties) if message.properties else {}
+    if message.sharding:
+        found[SHARDING_KEY] = message.sharding
+    if message.priority is not None:
+        found[PRIORITY] = str(message.priority)
+    return found or None

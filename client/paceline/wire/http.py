@@ -30,13 +30,14 @@ from paceline.types import ProducerEpoch, ProducerId, QueueId, QueueOffset
 from paceline.types import Sequence as SequenceNumber
 from paceline.wire.fields import I64_MAX, Fields
 from paceline.wire.names import check_name
-from paceline.wire.properties import CHECK_IMMUNITY_S, PRODUCER_GROUP, SHARDING_KEY
+from paceline.wire.properties import CHECK_IMMUNITY_S, PRIORITY, PRODUCER_GROUP, SHARDING_KEY
 from paceline.wire.stream import (
     PRODUCE_FLAG_DUPLICATE,
     PRODUCE_FLAG_OFFSET_UNKNOWN,
     PRODUCE_FLAG_UNCONFIRMED,
     ProduceAnswer,
 )
+from paceline.wire.topics import PRIORITY_MAX, is_priority
 
 JSON_BYTES_MAX = 1024 * 1024
 """Limit of a JSON body. 1 MiB of the worst JSON (only brackets) takes orjson 30 ms of the event
@@ -52,7 +53,8 @@ _DIGITS = re.compile(r"[0-9]{1,20}", re.ASCII)
 _ESCAPED_COLON = b"\\u003"
 _DELAY_FIELDS = frozenset({"delay_level", "delay_ms", "delivery_unix_ms"})
 _MESSAGE_FIELDS = (
-    frozenset({"body", "body_base64", "key", "tag", "properties", "sharding_key"}) | _DELAY_FIELDS
+    frozenset({"body", "body_base64", "key", "tag", "properties", "sharding_key", "priority"})
+    | _DELAY_FIELDS
 )
 
 
@@ -127,6 +129,8 @@ class SendRequest:
     keys: Sequence[str | None]
     shardings: Sequence[str | None]
     """What chooses the queue instead of the key."""
+    priorities: Sequence[int | None]
+    """What chooses the queue before all, in topics of type PRIORITY."""
     tags: Sequence[str | None]
     properties: Sequence[Mapping[str, str] | None]
     dues: Sequence[int | None]
@@ -148,9 +152,9 @@ def parse_send(document: Mapping[str, Any]) -> SendRequest:
     """The request {messages: [...], queue?, producer?, transaction?, producer_group?,
     check_immunity_s?}; all messages or none. With "transaction": true they become half messages.
 
-    A message is {body | body_base64, key?, sharding_key?, tag?, properties?, delay_level? |
-    delay_ms? | delivery_unix_ms?}: text or base64 (RFC 4648, padded), text, an object of text,
-    numbers.
+    A message is {body | body_base64, key?, sharding_key?, priority?, tag?, properties?,
+    delay_level? | delay_ms? | delivery_unix_ms?}: text or base64 (RFC 4648, padded), text, an
+    object of text, numbers.
     BadRequestError names the field, as "messages[2].key"; TooLargeError for a body over 4 MiB.
     """
     fields = Fields(document, name="send")
@@ -168,7 +172,7 @@ def parse_send(document: Mapping[str, Any]) -> SendRequest:
     of_half = _parse_transaction(fields)
     fields.done()
     rows = [_parse_message(message, index) for index, message in enumerate(messages)]
-    bodies, keys, shardings, tags, properties, dues = zip(*rows, strict=True)
+    bodies, keys, shardings, priorities, tags, properties, dues = zip(*rows, strict=True)
     if producer is not None and None in dues and any(due is not None for due in dues):
         raise BadRequestError(
             "messages with producer are all delayed or none: they are one batch", field="messages"
@@ -181,6 +185,7 @@ def parse_send(document: Mapping[str, Any]) -> SendRequest:
         bodies=bodies,
         keys=keys,
         shardings=shardings,
+        priorities=priorities,
         tags=tags,
         properties=properties,
         dues=dues,
@@ -222,7 +227,9 @@ def _parse_producer(document: object, count: int) -> ProducerFields:
     return found
 
 
-_Row = tuple[bytes, str | None, str | None, str | None, dict[str, str] | None, int | None]
+_Row = tuple[
+    bytes, str | None, str | None, int | None, str | None, dict[str, str] | None, int | None
+]
 
 
 def _parse_message(message: object, index: int) -> _Row:
@@ -232,12 +239,14 @@ def _parse_message(message: object, index: int) -> _Row:
         unknown = min(message.keys() - _MESSAGE_FIELDS)
         raise _wrong(index, f".{unknown}", "is unknown")
     sharding = _parse_text(message, index, "sharding_key", KEY_BYTES_MAX)
+    priority = _parse_priority(message.get("priority"), index)
     return (
         _parse_body(message, index),
         _parse_text(message, index, "key", KEY_BYTES_MAX),
         sharding,
+        priority,
         _parse_text(message, index, "tag", TAG_BYTES_MAX),
-        _parse_properties(message.get("properties"), sharding, index),
+        _parse_properties(message.get("properties"), sharding, priority, index),
         _parse_due(message, index),
     )
 
@@ -289,10 +298,16 @@ def _parse_text(message: Mapping[str, Any], index: int, name: str, limit: int) -
     return text
 
 
+def _parse_priority(priority: object, index: int) -> int | None:
+    if priority is None or is_priority(priority):
+        return priority
+    raise _wrong(index, ".priority", f"must be 0 to {PRIORITY_MAX}")
+
+
 def _parse_properties(
-    properties: object, sharding: str | None, index: int
+    properties: object, sharding: str | None, priority: int | None, index: int
 ) -> dict[str, str] | None:
-    """With the sharding key, which readers see there."""
+    """With the sharding key and the priority, which readers see there."""
     if properties is None:
         properties = {}
     if not isinstance(properties, dict):
@@ -304,6 +319,8 @@ def _parse_properties(
             raise _wrong(index, ".properties", "must not have an empty name")
     if sharding:
         properties = {**properties, SHARDING_KEY: sharding}
+    if priority is not None:
+        properties = {**properties, PRIORITY: str(priority)}
     if len(orjson.dumps(properties)) > PROPERTIES_BYTES_MAX:
         raise _wrong(index, ".properties", f"must be at most {PROPERTIES_BYTES_MAX} bytes of JSON")
     return properties or None

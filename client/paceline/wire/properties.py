@@ -36,9 +36,18 @@ CORRELATION_ID = "CORRELATION_ID"
 REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 TTL = "TTL"
 SHARDING_KEY = "__SHARDINGKEY"
+PRIORITY = "_SYS_MSG_PRIORITY_"
 
 LIBRARY = frozenset(
-    {PRODUCER_GROUP, CHECK_IMMUNITY_S, CORRELATION_ID, REPLY_TO_CLIENT, TTL, SHARDING_KEY}
+    {
+        PRODUCER_GROUP,
+        CHECK_IMMUNITY_S,
+        CORRELATION_ID,
+        REPLY_TO_CLIENT,
+        TTL,
+        SHARDING_KEY,
+        PRIORITY,
+    }
 )
 """What the client library may set, in batches that come over the wire."""
 
@@ -52,7 +61,7 @@ PUSH_REPLY_TIME CLUSTER MSG_TYPE POP_CK POP_CK_OFFSET 1ST_POP_TIME __SHARDINGKEY
 REDIRECT INNER_MULTI_DISPATCH INNER_MULTI_QUEUE_OFFSET TRACE_CONTEXT TIMER_DELAY_SEC
 TIMER_DELAY_MS TIMER_DELIVER_MS __BORNHOST BORN_TIMESTAMP TIMER_ENQUEUE_MS
 TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_OUT_MS TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL
-DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID ESCAPED_FROM
+DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID ESCAPED_FROM _SYS_MSG_PRIORITY_
 """
 RESERVED = frozenset(_NAMES.split())
 BROKERS = RESERVED - LIBRARY
@@ -80,6 +89,12 @@ def check_sent_properties(rows: Iterable[Mapping[str, str]]) -> None:
 def without_brokers(properties: Mapping[str, str]) -> dict[str, str]:
     """What of a message that was read can be sent again, as a new message."""
     return {name: value for name, value in properties.items() if name and name not in BROKERS}
+
+
+def priority_in(properties: Mapping[str, str]) -> int | None:
+    """The priority that a message was sent with."""
+    text = properties.get(PRIORITY)
+    return None if text is None else int(text)
 
 
 def _refuse(name: str) -> None:

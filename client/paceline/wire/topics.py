@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, TypeGuard
 
 from msgspec import Meta
 
-from paceline.errors import BadRequestError
+from paceline.errors import BadRequestError, MessageTypeError
 from paceline.types import GroupName, TopicId, TopicName
 from paceline.wire.calls.request import Text, matching
 from paceline.wire.names import REPLY_TOPIC
@@ -21,17 +21,31 @@ NORMAL: Literal["NORMAL"] = "NORMAL"
 FIFO: Literal["FIFO"] = "FIFO"
 DELAY: Literal["DELAY"] = "DELAY"
 TRANSACTION: Literal["TRANSACTION"] = "TRANSACTION"
+PRIORITY: Literal["PRIORITY"] = "PRIORITY"
 MIXED: Literal["MIXED"] = "MIXED"
-MESSAGE_TYPES: tuple[str, ...] = (NORMAL, FIFO, DELAY, TRANSACTION, MIXED)
-"""RocketMQ's message.type: what a topic takes. FIFO: each message has a key or names its queue."""
-MessageType: TypeAlias = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"]
+MESSAGE_TYPES: tuple[str, ...] = (NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY, MIXED)
+"""RocketMQ's message.type: what a topic takes. FIFO: each message has a key or names its queue.
+PRIORITY: a message's priority chooses its queue (`queue_of_priority`); it may be delayed, too."""
+MessageType: TypeAlias = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"]
 ATTRIBUTES_MAX = 32
 ATTRIBUTE_PATTERN = r"[a-z][a-z0-9._-]{0,63}"
 Attributes: TypeAlias = Annotated[
     dict[Annotated[str, matching(ATTRIBUTE_PATTERN)], Text | None], Meta(max_length=ATTRIBUTES_MAX)
 ]
 """Name -> text; null takes an attribute away."""
+PRIORITY_MAX = 2**31 - 1
 _PERM_LETTERS = {0: "---", PERM_READ: "R--", PERM_WRITE: "-W-", PERM_BOTH: "RW-"}
+
+
+def is_priority(value: object) -> TypeGuard[int]:
+    """Whether it is an integer from 0 to `PRIORITY_MAX`."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= PRIORITY_MAX
+
+
+def queue_of_priority(priority: int, queues: int) -> int:
+    """Which of a broker group's queues has the messages of a priority: 0 has the lowest, the last
+    all from its number on. RocketMQ's rule; simple consumers are given higher queues first."""
+    return min(priority, queues - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,3 +168,14 @@ _INSTEAD = {
     "reserve.time": "brokers keep messages for file_reserved_time_ms, which is their setting",
 }
 """What somebody who names a setting of RocketMQ's topics should know."""
+
+
+def no_priorities(topic: TopicView, **details: str) -> MessageTypeError:
+    """What is wrong with a priority, where the topic's type is not PRIORITY."""
+    return MessageTypeError(
+        f"topic {topic.topic} is of type {topic.message_type}, and takes no priorities: send"
+        " without one, or have its operator give it type PRIORITY",
+        topic=topic.topic,
+        message_type=topic.message_type,
+        **details,
+    )

@@ -13,6 +13,7 @@ from paceline.errors import ReceiptExpiredError
 from paceline.platform.runtime import SystemClock
 from paceline.queues import QueueName
 from paceline.types import QueueId
+from paceline.wire.topics import PRIORITY
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
@@ -115,3 +116,25 @@ async def test_one_receive_waits_for_all_broker_groups(tmp_path: Path) -> None:
 
     assert [message.group for message in got] == ["g1", "g2"] * 2
     assert [message.attempt for message in got] == [1] * 4
+
+
+async def test_what_has_a_higher_priority_is_given_first(tmp_path: Path) -> None:
+    with running_cluster(tmp_path / "data", "--brokers", "1") as cluster:
+        async with AdminClient(cluster.bootstrap) as admin:
+            await admin.topics.create("jobs", queues=3, message_type=PRIORITY)
+        async with Producer(cluster.bootstrap) as producer:
+            for priority in (0, 2, 1, 2, 0, 7, 1):
+                await producer.send(Message("jobs", b"%d" % priority, priority=priority))
+            later = Message("jobs", b"later", priority=2, delay_ms=10)
+            await producer.send(later)
+        async with SimpleConsumer(cluster.bootstrap, group="work", topics=["jobs"]) as consumer:
+            given: list[PoppedMessage] = []
+            while len(given) < 8:
+                given += await consumer.receive(2, wait_ms=5_000)
+
+    assert [int(message.body) for message in given if message.body != b"later"] == [
+        *(2, 2, 7),  # of one queue: there are three
+        *(1, 1),
+        *(0, 0),
+    ]
+    assert {message.priority for message in given} == {0, 1, 2, 7}

@@ -28,6 +28,7 @@ from paceline.types import (
 )
 from paceline.wire.cluster import ClusterView, GroupSettings, GroupView, ReplicaView, TopicView
 from paceline.wire.static_topics import LogicalQueue, Segment
+from paceline.wire.topics import NORMAL
 
 
 class FakeCluster:
@@ -96,7 +97,12 @@ class FakeCluster:
     # -- what tests do ----------------------------------------------------------------------------
 
     def add_topic(
-        self, topic: str, queues: int | dict[str, int], *, groups: list[str] | None = None
+        self,
+        topic: str,
+        queues: int | dict[str, int],
+        *,
+        groups: list[str] | None = None,
+        message_type: str = NORMAL,
     ) -> int:
         table = queues
         if isinstance(table, int):
@@ -104,6 +110,7 @@ class FakeCluster:
         topic_id = max((view.topic_id for view in self.view.topics.values()), default=0) + 1
         view = TopicView(
             topic=TopicName(topic),
+            message_type=message_type,
             topic_id=TopicId(topic_id),
             queues={GroupName(name): count for name, count in table.items()},
         )

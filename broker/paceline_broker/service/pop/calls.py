@@ -73,6 +73,7 @@ class ReceiptCalls:
             group=group,
             client_id=wanted.client_id,
             keys=tuple(keys),
+            has_priorities=self._routes.with_priorities.intersection(map(topic_of, keys)),
             filters=filters,
             messages_max=wanted.max_messages,
             invisible_ms=wanted.invisible_ms,

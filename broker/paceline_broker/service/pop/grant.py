@@ -6,13 +6,13 @@ order; queues take turns. An ordered receiver is given nothing of a queue while 
 out, and after an expiry the lowest first.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from paceline.filters import Filter
 from paceline_broker.ports import LogReader
-from paceline_broker.projections.consume_queues import ConsumeQueue
+from paceline_broker.projections.consume_queues import ConsumeQueue, queue_of, topic_of
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.receipt_queue import QueueReceipts, Run
 from paceline_broker.service.pop.filtering import TurnLook, sift
@@ -33,6 +33,8 @@ class PopRequest:
     client_id: str
     keys: tuple[int, ...]
     """The queues; answers begin with another one each time."""
+    has_priorities: frozenset[int] = frozenset()
+    """Ids of topics whose queues have priorities: these come first, the highest before all."""
     messages_max: int
     invisible_ms: int
     start: str = FIRST
@@ -136,6 +138,8 @@ class _HandingOut:
         self._queues = projections.consume_queues
         at = begin_with % len(asked.keys)
         self._keys = asked.keys[at:] + asked.keys[:at]
+        if asked.has_priorities:
+            self._keys = _by_priority(self._keys, asked.has_priorities)
 
     def begin(self) -> bool:
         """Queues of which the group was never given anything: from its committed offset on.
@@ -326,6 +330,13 @@ class _HandingOut:
         may do so by an acting master's lock, of which nothing is known here (R36)."""
         now = self._turn.now_unix_ms
         return self._locks.barred_until(self._asked.group, key, now_unix_ms=now) is not None
+
+
+def _by_priority(keys: Iterable[int], has_priorities: Collection[int]) -> tuple[int, ...]:
+    """Queues of these topics by falling number, then all others as they stand."""
+    first = [key for key in keys if topic_of(key) in has_priorities]
+    others = [key for key in keys if topic_of(key) not in has_priorities]
+    return (*sorted(first, key=queue_of, reverse=True), *others)
 
 
 def _ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:

@@ -65,6 +65,7 @@ class Template:
             delay_level=when.delay_level,
             queue=self.way.queue_of(self.topic),
             sharding=self.way.sharding,
+            priority=self.way.priority,
         )
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from paceline.wire.topics import PRIORITY_MAX
+
 if TYPE_CHECKING:
     from paceline.message import Message
     from paceline.producer.oneway import OnewayCounts
@@ -22,6 +24,7 @@ class Way:
     queue: tuple[str, int] | None = None
     """Broker group and number."""
     sharding: str | None = None
+    priority: int | None = None
     codec: str = "zstd"
     is_oneway: bool = False
 
@@ -44,10 +47,15 @@ class Way:
 
 
 def way_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds --queue, --sharding-key, --compress and --oneway (given as `way`)."""
+    """Adds --queue, --sharding-key, --priority, --compress and --oneway (given as `way`)."""
 
     @click.option("--queue", metavar="GROUP/N", help="Exactly this queue: no retry elsewhere.")
     @click.option("--sharding-key", help="Chooses the queue in the place of the key.")
+    @click.option(
+        "--priority",
+        type=click.IntRange(0, PRIORITY_MAX),
+        help="For topics of type PRIORITY: 0 is the lowest.",
+    )
     @click.option(
         "--compress",
         "codec",
@@ -62,11 +70,18 @@ def way_options(function: Callable[..., None]) -> Callable[..., None]:
         *,
         queue: str | None,
         sharding_key: str | None,
+        priority: int | None,
         codec: str,
         is_oneway: bool,
         **arguments: Any,
     ) -> None:
-        way = Way(queue=_parsed(queue), sharding=sharding_key, codec=codec, is_oneway=is_oneway)
+        way = Way(
+            queue=_parsed(queue),
+            sharding=sharding_key,
+            priority=priority,
+            codec=codec,
+            is_oneway=is_oneway,
+        )
         function(way=way, **arguments)
 
     return run

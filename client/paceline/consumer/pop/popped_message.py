@@ -3,6 +3,7 @@
 from typing import NamedTuple, TypeAlias
 
 from paceline.message import ReceivedMessage
+from paceline.wire.properties import priority_in
 
 
 class PoppedMessage(NamedTuple):
@@ -25,6 +26,11 @@ class PoppedMessage(NamedTuple):
     """1 = it was never given to anybody before."""
     invisible_until_unix_ms: int
     """By the broker's log; afterwards others are given the message."""
+
+    @property
+    def priority(self) -> int | None:
+        """The priority that it was sent with."""
+        return priority_in(self.properties)
 
 
 Acknowledged: TypeAlias = PoppedMessage | str

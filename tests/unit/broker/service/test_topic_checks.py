@@ -32,6 +32,7 @@ from paceline.wire.topics import (
     NORMAL,
     PERM_READ,
     PERM_WRITE,
+    PRIORITY,
     TRANSACTION,
 )
 
@@ -90,7 +91,7 @@ async def test_without_permission_nothing_goes_in_or_out() -> None:
         await bench.service.messages.pull(topic, 0, FROM_START)
 
 
-@pytest.mark.parametrize("name", [NORMAL, FIFO, DELAY, TRANSACTION, MIXED])
+@pytest.mark.parametrize("name", [NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY, MIXED])
 async def test_a_topic_takes_its_type_of_messages(name: str) -> None:
     bench = Bench()
     altered(bench, message_type=name)
@@ -113,6 +114,7 @@ async def test_a_topic_takes_its_type_of_messages(name: str) -> None:
             FIFO: {Kind.NORMAL},
             DELAY: {Kind.DELAY},
             TRANSACTION: {Kind.HALF},
+            PRIORITY: {Kind.NORMAL, Kind.DELAY},
             MIXED: {Kind.NORMAL, Kind.DELAY, Kind.HALF},
         }[name]
     )
