@@ -28,7 +28,9 @@ class StreamRights:
     """
 
     def __init__(self, asker: Asker) -> None:
-        principal = asker.principal._replace(door="stream")
+        principal = asker.principal
+        if principal.door == "http":
+            principal = principal._replace(door="stream")
         self._shared_by = (principal.user, principal.source)
         granted = asker.access.granted.setdefault(self._shared_by, Granted())
         self.asker = asker._replace(granted=granted, principal=principal)

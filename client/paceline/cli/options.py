@@ -21,7 +21,7 @@ from paceline.errors import NotFoundError, PacelineError, PeerError, TopicNotFou
 if TYPE_CHECKING:
     from paceline.cli.profiles import Profile
     from paceline.net.cluster import Cluster
-    from paceline.net.connect import ClientTls, Shown
+    from paceline.net.connect import ClientTls, Credentials, TokenFile
     from paceline.security.node_proof import NodeProofs
     from paceline.wire.cluster import TopicView
 
@@ -70,7 +70,7 @@ class Connect:
 
     bootstrap: str
     timeout_ms: int
-    credentials: "Shown | None" = None
+    credentials: "Credentials | TokenFile | None" = None
     tls: "ClientTls | None" = None
     namespace: str | None = None
     """None: the default one of the user."""
@@ -138,7 +138,7 @@ def _default_bootstrap() -> str:
     return BOOTSTRAP_DEFAULT if profile is None else profile.bootstrap
 
 
-def _credentials(bootstrap: str) -> "Shown | None":
+def _credentials(bootstrap: str) -> "Credentials | TokenFile | None":
     """Those of the environment, or of the profile, which are for its own cluster and no other."""
     from paceline.net.connect import credentials_of
 

@@ -7,6 +7,7 @@ route that declares no rights is refused: it was forgotten.
 
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, TypeAlias
 
 from aiohttp import web
@@ -23,6 +24,7 @@ from paceline.security.access import ASKING, Access, Asker
 from paceline.security.audit import REFUSALS, REQUEST_ID_HEADER
 from paceline.security.audit_telling import using
 from paceline.security.certificates import CLIENT_URI, uris_of
+from paceline.security.delegation import is_delegated
 from paceline.security.identity import Principal
 from paceline.security.node_proof import NodeProofs
 from paceline.security.quotas import UserQuota
@@ -278,6 +280,15 @@ def _principal(access: Access, proofs: NodeProofs, request: web.Request) -> Prin
         source, _, user = headers[SOURCE_HEADER].partition(" ")
         if user:
             return access.authenticate_certificate({user}, source=source)
-    if "Authorization" not in headers and (users := _certified(request)):
+    shown = headers.get("Authorization")
+    if shown is None and (users := _certified(request)):
         return access.authenticate_certificate(users, source=source)
-    return access.authenticate(headers.get("Authorization"), source=source)
+    if shown is not None and is_delegated(shown):
+        read = partial(
+            proofs.delegated,
+            shown,
+            cluster_id=access.security.cluster_id,
+            is_relayed=BODY_DIGEST in request,
+        )
+        return access.authenticate_delegated(read, source=source)
+    return access.authenticate(shown, source=source)

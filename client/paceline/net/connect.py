@@ -4,7 +4,7 @@ import ipaddress
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from paceline.errors import ConfigError
 from paceline.platform.address import parse_address
@@ -73,8 +73,11 @@ class TokenFile:
         return {TOKEN_FILE_VARIABLE: self.path, **_plaintext_environment(self.allow_plaintext)}
 
 
-Shown: TypeAlias = Credentials | TokenFile
-"""What a client shows to say who it is."""
+class Shown(Protocol):
+    """What a client shows to say who it is."""
+
+    def authorization(self, address: str, *, is_encrypted: bool) -> str:
+        """The Authorization header for the node at "host:port". ConfigError: it is not shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +125,7 @@ def connect_settings(bootstrap: Bootstrap) -> ConnectSettings:
     return bootstrap if isinstance(bootstrap, ConnectSettings) else ConnectSettings(bootstrap)
 
 
-def credentials_of(environment: Mapping[str, str]) -> Shown | None:
+def credentials_of(environment: Mapping[str, str]) -> Credentials | TokenFile | None:
     """What PACELINE_ACCESS_KEY and PACELINE_SECRET_KEY say, or PACELINE_TOKEN_FILE, and
     PACELINE_ALLOW_PLAINTEXT; None: there are none. ConfigError for half of them, or for both."""
     access_key = environment.get(ACCESS_KEY_VARIABLE, "")

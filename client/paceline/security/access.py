@@ -22,7 +22,8 @@ from paceline.platform.ports import Clock
 from paceline.platform.telemetry import strangers
 from paceline.security.audit import Audit, Decided
 from paceline.security.decide import Rules, Verdict, either, refusal, refusal_of_id
-from paceline.security.identity import Identities, Principal
+from paceline.security.delegation import Delegation
+from paceline.security.identity import Identities, Principal, of_delegation
 from paceline.security.key_uses import KeyUses
 from paceline.security.quotas import QUOTA_ERRORS, Quotas, UserQuota
 from paceline.security.tokens import Tokens
@@ -177,6 +178,13 @@ class Access:
             return Principal(ANONYMOUS, source)
         return self._known(partial(self._identities.of_certificate, users, source), source)
 
+    def authenticate_delegated(self, read: Callable[[], Delegation], *, source: str) -> Principal:
+        """On whose behalf a gateway comes; `read` says it, or raises UnauthenticatedError.
+
+        UnauthenticatedError unless it counts and the user and the key do.
+        """
+        return self._known(lambda: of_delegation(read()), source)
+
     def _known(self, find: Callable[[], Principal], source: str) -> Principal:
         """Who `find` says it is; in a dry run nobody, if it raises. While rights are off nobody,
         who has the default namespace of whoever it is."""
@@ -185,7 +193,7 @@ class Access:
             if self.is_on:
                 self._identities.check(principal)
             user = self._security.users.get(principal.user, User())
-            found = principal if self.is_on else Principal(ANONYMOUS, source)
+            found = principal if self.is_on else Principal(ANONYMOUS, principal.source)
             return found._replace(namespace=user.namespace)
         except UnauthenticatedError as error:
             if not self.is_on or not self._is_current():

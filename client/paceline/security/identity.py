@@ -3,9 +3,12 @@
 from collections.abc import Collection
 from typing import NamedTuple
 
+import msgspec
+
 from paceline.errors import UnauthenticatedError
 from paceline.platform.ports import Clock
 from paceline.security.audit import Caller
+from paceline.security.delegation import Delegation
 from paceline.security.key_uses import KeyUses
 from paceline.security.tokens import Tokens
 from paceline.wire.users import ANONYMOUS, NODE, Security, User
@@ -29,7 +32,7 @@ class Principal(NamedTuple):
     namespace: str = ""
     """His default namespace, also while rights are off: his programs' names mean the same."""
     door: str = "http"
-    """How he came: http, stream or session."""
+    """How he came: http, stream or session; grpc or remoting through a gateway."""
     request_id: str = ""
     """Of his request, or the one that opened his stream; empty while rights are off."""
 
@@ -37,6 +40,12 @@ class Principal(NamedTuple):
         """For the audit. `number`: of a request on a stream."""
         request_id = self.request_id if number is None else f"{self.request_id}/{number}"
         return Caller(self.user, self.access_key, self.source, self.door, request_id)
+
+
+def of_delegation(delegation: Delegation) -> Principal:
+    """Whose request a gateway carries out; whether he counts now, `Identities.check` says."""
+    user, source, access_key, door, *_ = msgspec.structs.astuple(delegation)
+    return Principal(user, source, access_key, door=door)
 
 
 class Identities:

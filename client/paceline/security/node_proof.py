@@ -26,6 +26,7 @@ from paceline.platform.ports import Clock, Random
 from paceline.platform.runtime import SystemClock, SystemRandom
 from paceline.platform.secret import ClusterSecrets
 from paceline.platform.telemetry import strangers
+from paceline.security.delegation import Delegation, read_delegation
 from paceline.wire.proof import (
     CHALLENGE_HEADER,
     DIGEST_HEADER,
@@ -182,6 +183,19 @@ class NodeProofs:
             return False
         self._take(node_id, address, challenge, nonce)
         return True
+
+    def delegated(self, authorization: str, *, cluster_id: str, is_relayed: bool) -> Delegation:
+        """On whose behalf a gateway comes that shows this header. UnauthenticatedError.
+
+        `is_relayed`: it came to another node, which was this one's to prove (`is_node`).
+        """
+        return read_delegation(
+            authorization,
+            cluster_id=cluster_id,
+            secrets=self._secrets.all,
+            now_unix_ms=self._clock.unix_ms(),
+            addresses=None if is_relayed else self._addresses(),
+        )
 
     def _take(self, node_id: str, address: str, challenge: str, nonce: bytes) -> None:
         """A proof is good once."""

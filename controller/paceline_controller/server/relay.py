@@ -156,7 +156,8 @@ class Relay:
 def _source(request: web.Request) -> str:
     """Where it came from, and the user if a certificate said so: the leader cannot see that."""
     asker = request.get(ASKER)
-    if asker is None or asker.principal.access_key or asker.principal.user in (ANONYMOUS, NODE):
+    has_header = "Authorization" in request.headers  # which goes along
+    if asker is None or has_header or asker.principal.user in (ANONYMOUS, NODE):
         return request.remote or ""
     return f"{request.remote or ''} {asker.principal.user}"
 

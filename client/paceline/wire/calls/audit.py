@@ -35,8 +35,8 @@ class AuditRecord(
     source: AuditText = ""
     """Address."""
     door: AuditText
-    """http, stream, session (of brokers at controllers); and where only nodes come: replication,
-    repair, escape, raft."""
+    """http, stream, session (of brokers at controllers); grpc and remoting, through a gateway; and
+    where only nodes come: replication, repair, escape, raft."""
     call: AuditText
     """Name of the request, or method and path of what has no name."""
     about: AuditText = ""

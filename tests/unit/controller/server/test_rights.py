@@ -12,6 +12,7 @@ from tests.support.audit import on_disk
 from tests.support.controller.harness import Controllers, controllers
 from tests.support.controller.secured import secure, secured
 from tests.support.controller.sessions import a_cluster
+from tests.support.delegations import delegated
 from tests.support.requests import ask_least
 from tests.support.rights import SECRETS, a_security, bearer, entry
 
@@ -385,3 +386,28 @@ async def test_what_a_user_makes_counts_at_the_leader_whoever_was_asked() -> Non
     assert 0 < problem["retry_after_ms"] <= 1_800_000
     assert {("ana", "creations"): 1} in counts
     assert free == 201
+
+
+async def test_whoever_relays_for_a_gateway_has_looked_whom_it_is_for() -> None:
+    """The leader goes by the user's address, not by that of the gateway."""
+    near = entry("Topic:near", CREATE, sources=("10.0.0.0/8",))
+    async with secured(3, ana=(near,)) as cluster:
+        secret = cluster.nodes[cluster.ids[0]].secrets()[0]
+        document = {"topic": "near", "queues": {"g1": 1}}
+        told = {}
+        for node in (0, 1):
+            for source in ("10.0.0.1", "127.0.0.1"):
+                shown = delegated(
+                    "ana", source=source, address=str(cluster.addresses[node]), secret=secret
+                )
+                answer = await cluster.ask("POST", "/v1/topics", document, node=node, headers=shown)
+                told[node, source] = answer[1]["code"]
+        stray = delegated("ana", address=str(cluster.addresses[0]), secret=secret)
+        strayed = await cluster.ask("POST", "/v1/topics", document, node=1, headers=stray)
+
+    assert told == {
+        (node, source): code
+        for node in (0, 1)
+        for source, code in (("10.0.0.1", "GROUP_NOT_FOUND"), ("127.0.0.1", "NOT_AUTHORIZED"))
+    }
+    assert strayed[0] == 401
