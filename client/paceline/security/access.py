@@ -23,7 +23,7 @@ from paceline.platform.telemetry import strangers
 from paceline.security.audit import Audit, Decided
 from paceline.security.decide import Rules, Verdict, either, refusal, refusal_of_id
 from paceline.security.delegation import Delegation
-from paceline.security.identity import Identities, Principal, of_delegation
+from paceline.security.identity import Identities, Principal, Signed, of_delegation
 from paceline.security.key_uses import KeyUses
 from paceline.security.quotas import QUOTA_ERRORS, Quotas, UserQuota
 from paceline.security.tokens import Tokens
@@ -185,6 +185,14 @@ class Access:
         """
         return self._known(lambda: of_delegation(read()), source)
 
+    def authenticate_signature(self, signed: Callable[[], Signed], *, source: str) -> Principal:
+        """Who has signed a request with his secret key; `signed` reads what was shown, or raises
+        UnauthenticatedError. Which door it came through is the caller's to say.
+
+        UnauthenticatedError unless the key is kept to sign, has made the signature and counts now.
+        """
+        return self._known(lambda: self._identities.of_signature(signed(), source), source)
+
     def _known(self, find: Callable[[], Principal], source: str) -> Principal:
         """Who `find` says it is; in a dry run nobody, if it raises. While rights are off nobody,
         who has the default namespace of whoever it is."""
@@ -224,11 +232,8 @@ class Access:
         UnauthenticatedError, NotAuthorizedError, BadNameError for a name that is too long,
         NotYetAvailableError, and what `topic_name` raises.
         """
-        if needs and not principal.is_node and not self._is_current():
-            raise NotYetAvailableError(
-                "this node has just started and does not know yet who may do what, because it has"
-                " not caught up with a leader: ask another node, or again"
-            )
+        if needs and not principal.is_node:
+            self.check_current()
         if not self.is_on:
             return
         for need in needs:
@@ -239,6 +244,14 @@ class Access:
                 self.require(principal, resource, need.actions, topic_id)
                 if granted is not None and len(granted) < GRANTED_MAX:
                     granted.add((resource, need.actions))
+
+    def check_current(self) -> None:
+        """NotYetAvailableError before this node knows users and rights."""
+        if not self._is_current():
+            raise NotYetAvailableError(
+                "this node has just started and does not know yet who may do what, because it has"
+                " not caught up with a leader: ask another node, or again"
+            )
 
     def require(
         self,

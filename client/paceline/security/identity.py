@@ -1,6 +1,6 @@
 """Who asks, by what he shows: an access key, a token or a certificate."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 import msgspec
@@ -42,6 +42,14 @@ class Principal(NamedTuple):
         return Caller(self.user, self.access_key, self.source, self.door, request_id)
 
 
+class Signed(NamedTuple):
+    """What a request shows that was signed with a secret key."""
+
+    access_key: str
+    is_by: Callable[[bytes], bool]
+    """Whether that secret key has made the signature, in constant time."""
+
+
 def of_delegation(delegation: Delegation) -> Principal:
     """Whose request a gateway carries out; whether he counts now, `Identities.check` says."""
     user, source, access_key, door, *_ = msgspec.structs.astuple(delegation)
@@ -57,12 +65,15 @@ class Identities:
         self._security = Security()
         self._owners: dict[str, str] = {}
         """Access key -> user."""
+        self._opened: dict[str, bytes] = {}
+        """Access key -> secret key, of those that have signed."""
         self.key_uses = KeyUses(clock.unix_ms)
 
     def apply(self, security: Security) -> None:
         """Go by these users from now on."""
         self._security = security
         self._owners = {key: name for name, user in security.users.items() for key in user.keys}
+        self._opened.clear()
         self.key_uses.keep_only(self._owners)
 
     def of_certificate(self, users: Collection[str], source: str) -> Principal:
@@ -100,6 +111,40 @@ class Identities:
             # Whether there is such a key is not told to whoever does not hold it.
             raise UnauthenticatedError("this access key is unknown, or its secret key is another")
         return principal
+
+    def of_signature(self, signed: Signed, source: str) -> Principal:
+        """Who has signed; whether that counts now, `check` says. UnauthenticatedError."""
+        access_key = signed.access_key
+        principal = Principal(self._owners.get(access_key, ""), source, access_key)
+        secret_key = self._secret_key(principal)
+        if not signed.is_by(secret_key) or not secret_key:
+            raise UnauthenticatedError(
+                "this access key is unknown, or the request was signed with another secret key"
+            )
+        return principal
+
+    def _secret_key(self, principal: Principal) -> bytes:
+        """Of its access key; empty: there is no such key. UnauthenticatedError."""
+        access_key = principal.access_key
+        found = self._opened.get(access_key)
+        if found is not None or not principal.user:
+            return found or b""
+        key = self._security.users[principal.user].keys[access_key]
+        if not key.sealed:
+            raise UnauthenticatedError(
+                f"access key {access_key} is not kept to sign with, and this client signs: make one"
+                " for it (paceline user add-key USER --signs)"
+            )
+        opened = self._tokens.open_key(
+            key.sealed, access_key=access_key, cluster_id=self._security.cluster_id
+        )
+        if opened is None:
+            raise UnauthenticatedError(
+                f"access key {access_key} is encrypted with a cluster secret that is not here any"
+                " more; make another key"
+            )
+        self._opened[access_key] = opened.encode()
+        return self._opened[access_key]
 
     def check(self, principal: Principal) -> None:
         """UnauthenticatedError once the user or the key of a principal does not count any more."""

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from paceline.errors import UnauthenticatedError
+from paceline.security.sealed_keys import open_key
 from paceline.wire.calls.request import Number
 from paceline.wire.users import LOGIN_PREFIX, UserName
 
@@ -93,6 +94,12 @@ class Tokens:
         """`provider`: None: its tokens are none."""
         self._secrets = secrets
         self._provider = provider
+
+    def open_key(self, sealed: str, *, access_key: str, cluster_id: str) -> str | None:
+        """See `sealed_keys.open_key`."""
+        return open_key(
+            sealed, access_key=access_key, cluster_id=cluster_id, secrets=self._secrets()
+        )
 
     def read(self, shown: str, *, cluster_id: str) -> Claim | None:
         """What a token says; None: it is an access key and its secret key. UnauthenticatedError."""

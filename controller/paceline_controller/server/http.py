@@ -7,13 +7,14 @@ as they are published, sessions, metrics) stands here and in openapi.py.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
 import orjson
 from aiohttp import web
 
-from paceline.errors import NotYetAvailableError
+from paceline.errors import ForbiddenError, NotYetAvailableError
 from paceline.http_api.calls import call_routes, check_parameters
 from paceline.http_api.rights import ASKER, add_safe_headers, rights_middleware
 from paceline.platform.address import parse_address
@@ -90,6 +91,7 @@ class ControllerHttp:
                 web.get(wire.PATH, node.sessions.serve),
                 web.get("/v1/routes", self._routes),
                 web.get("/v1/watch", self._watch),
+                web.get("/v1/security/watch", self._watch_security),
                 web.get("/v1/whoami", self._whoami),
                 web.get("/v1/openapi.json", self._openapi),
                 web.get("/metrics", self._metrics),
@@ -132,19 +134,35 @@ class ControllerHttp:
 
     async def _watch(self, request: web.Request) -> web.Response:
         """The view once its version is above `from`, or after `wait_ms` as it is."""
+        machine = self.node.machine
+        await self._newer(request, lambda: machine.version if machine.cluster_id else -1)
+        self._ensure_founded()
+        return self._view_answer(request)
+
+    async def _watch_security(self, request: web.Request) -> web.Response:
+        """Users and rights, as brokers are told, once their version is above `from`, or after
+        `wait_ms` as they are. It goes into no log: digests, and keys that are encrypted."""
+        if not request[ASKER].principal.is_node:
+            raise ForbiddenError("only nodes of this cluster are told all users and rights")
+        await self._newer(request, lambda: self.node.machine.security.version)
+        self.node.access.check_current()
+        security = self.node.machine.security
+        return web.Response(
+            body=msgspec.json.encode(security.without_passwords()), content_type="application/json"
+        )
+
+    async def _newer(self, request: web.Request, version: Callable[[], int]) -> None:
+        """Wait until a version is above `from`, for `wait_ms` at most."""
         known = query_integer(request, "from", default=-1, low=-1)
         wait_ms = query_integer(request, "wait_ms", default=0, high=WATCH_MS_MAX)
         deadline_ms = self.clock.monotonic_ms() + wait_ms
-        node = self.node
-        while node.machine.version <= known or not node.machine.cluster_id:
+        while version() <= known:
             left_ms = deadline_ms - self.clock.monotonic_ms()
-            is_stopping = node.sessions.is_closing
+            is_stopping = self.node.sessions.is_closing
             if left_ms <= 0 or is_stopping or len(self._watches) >= WATCHES_MAX:
                 break
             await self._wait_for_news(left_ms)
             await next_turn(request)
-        self._ensure_founded()
-        return self._view_answer(request)
 
     def _view_answer(self, request: web.Request) -> web.Response:
         asker, node = request[ASKER], self.node

@@ -28,6 +28,13 @@ OTHERS = (
         parameters={"from": "integer", "wait_ms": "integer"},
     ),
     Resource(
+        "GET",
+        "/v1/security/watch",
+        "For nodes only: users and rights once they are newer than `from`, or after `wait_ms`.",
+        KNOWN_USER,
+        parameters={"from": "integer", "wait_ms": "integer"},
+    ),
+    Resource(
         "GET", "/v1/whoami", "Who asks, and the policy that counts.", RESOURCES["GET /v1/whoami"]
     ),
     Resource("GET", "/v1/openapi.json", "This document.", ANYBODY),

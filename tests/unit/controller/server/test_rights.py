@@ -67,11 +67,14 @@ async def test_each_route_is_for_whom_it_says(
         assert call in (Login, ChangePassword), "they are for whoever has a password"
         return
     assert (nobody == 401) is (needs != ANYBODY)
-    if needs in (ANYBODY, KNOWN_USER):
+    is_for_nodes = path == "/v1/security/watch"
+    if is_for_nodes:
+        assert (nobody, bob) == (401, 403)
+    elif needs in (ANYBODY, KNOWN_USER):
         assert bob not in (401, 403)
     else:
         assert (bob, code) == (403, "NOT_AUTHORIZED")
-    assert root not in (401, 403)
+    assert (root in (401, 403)) is is_for_nodes
 
 
 async def test_a_policy_for_a_source_that_nobody_comes_from_is_refused() -> None:

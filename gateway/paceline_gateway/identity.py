@@ -1,0 +1,195 @@
+"""Who a client of a gateway is.
+
+A gateway is told users and rights by the controllers, as brokers are, and finds out by itself whose
+signature a request has. What the user may then do, the nodes decide that he reaches through it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import aiohttp
+import msgspec
+
+from paceline.errors import PacelineError, PeerError, UnauthenticatedError, from_problem
+from paceline.net.backoff import Backoff
+from paceline.platform.address import Address
+from paceline.platform.ports import Clock, Random
+from paceline.platform.runtime import pause
+from paceline.security.access import Access
+from paceline.security.delegation import Door
+from paceline.security.identity import Principal, Signed
+from paceline.security.node_proof import NodeProofs
+from paceline.security.node_tls import Dial
+from paceline.wire.users import ANONYMOUS, Security
+from paceline_gateway.signatures import ACCESS_KEY, grpc_signature, remoting_signature
+
+log = logging.getLogger("paceline.gateway")
+
+WATCH_MS = 10_000
+"""A controller without news answers after that, and the next one is asked: one that has lost the
+others tells nothing new for no longer."""
+_SLACK_S = 3.0
+_NEWEST = 2**31 - 1
+_NO_KEY = (
+    "this cluster has users and rights: give this client an access key that signs and its secret"
+    " key (paceline user add-key USER --signs)"
+)
+
+
+class ToldSecurity:
+    """Keeps the users and rights of an `Access` as the controllers have them, while `run` runs."""
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        controllers: Sequence[str],
+        proofs: NodeProofs,
+        dial: Dial,
+        random: Random,
+        source_host: str = "",
+    ) -> None:
+        """`controllers`: their client addresses, as the cluster knows them."""
+        self._access, self._controllers = access, controllers
+        self._proofs, self._dial, self._random = proofs, dial, random
+        self._local = (source_host, 0) if source_host else None
+        self.known = asyncio.Event()
+        """A controller has told them."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        backoff = Backoff(self._random, first_ms=50, max_ms=2_000)
+        connector = aiohttp.TCPConnector(local_addr=self._local)
+        timeout = aiohttp.ClientTimeout(total=WATCH_MS / 1000 + _SLACK_S, connect=_SLACK_S)
+        turn = 0
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
+            while True:
+                address = self._controllers[turn % len(self._controllers)]
+                turn += 1
+                try:
+                    await self._ask(http, address)
+                except (PacelineError, aiohttp.ClientError, OSError, TimeoutError) as error:
+                    why = error.message if isinstance(error, PacelineError) else repr(error)
+                    told = {"controller": address, "why": why}
+                    if self.known.is_set():
+                        log.info("security_not_told", extra=told)
+                    else:
+                        log.warning("security_not_told", extra=told)
+                    if turn % len(self._controllers) == 0:
+                        await pause(backoff.next_ms())
+                else:
+                    backoff.reset()
+
+    async def _ask(self, http: aiohttp.ClientSession, address: str) -> None:
+        wait_ms = WATCH_MS if self.known.is_set() else 0
+        path = f"/v1/security/watch?from={self._access.version}&wait_ms={wait_ms}"
+        async with self._proofs.request(
+            http, "GET", address, path, allow_redirects=False, **self._dial.http(address, path)
+        ) as answer:
+            content = await answer.read()
+            if answer.status != 200:
+                raise _problem(address, answer.status, content)
+        try:
+            security = msgspec.json.decode(content, type=Security)
+        except msgspec.MsgspecError as error:
+            # The error names a field, never what is in it.
+            raise PeerError(f"{address} tells no users and rights: {error}") from error
+        if self._access.apply(security):
+            log.info("security_told", extra={"version": security.version, "mode": security.mode})
+        elif self.known.is_set():
+            await pause(self._random.uniform(5, 20))  # a node that does not wait is not asked on
+        self.known.set()
+
+
+def _problem(address: str, status: int, content: bytes) -> PacelineError:
+    try:
+        return from_problem(msgspec.json.decode(content))
+    except (msgspec.MsgspecError, PacelineError, AttributeError, TypeError):
+        return PeerError(f"{address} answered with status {status}")
+
+
+class Authenticator:
+    """Finds the user of each request. Constant in time where secrets are compared."""
+
+    def __init__(self, access: Access, *, clock: Clock, allow_plaintext: bool) -> None:
+        """`allow_plaintext`: take signatures also over connections without TLS from elsewhere."""
+        self._access, self._clock = access, clock
+        self._allow_plaintext = allow_plaintext
+
+    def grpc(
+        self,
+        authorization: str | None,
+        date_time: str | None,
+        source: str,
+        *,
+        is_encrypted: bool = False,
+        certified: Collection[str] = (),
+    ) -> Principal:
+        """Whose call it is with these headers (`authorization`, `x-mq-date-time`).
+
+        `source`: the client's address; `certified`: the users that its certificate is for. Nobody,
+        `anonymous`, if it shows nothing, or while rights are off. NotYetAvailableError: the gateway
+        has just started; UnauthenticatedError.
+        """
+        signed = None
+        if authorization:
+            shown = authorization
+
+            def signed() -> Signed:
+                self._check_encrypted(source, is_encrypted=is_encrypted)
+                return grpc_signature(shown, date_time, now_unix_ms=self._clock.unix_ms())
+
+        return self._found(signed, source, certified, door="grpc")
+
+    def remoting(
+        self,
+        ext_fields: Mapping[str, str] | None,
+        body: bytes,
+        source: str,
+        *,
+        version: int = _NEWEST,
+        is_encrypted: bool = False,
+        certified: Collection[str] = (),
+    ) -> Principal:
+        """As `grpc`, of a request with this header and body; `version`: the header's."""
+        signed = None
+        if ext_fields and ACCESS_KEY in ext_fields:
+            fields = ext_fields
+
+            def signed() -> Signed:
+                self._check_encrypted(source, is_encrypted=is_encrypted)
+                return remoting_signature(fields, body, version=version)
+
+        return self._found(signed, source, certified, door="remoting")
+
+    def check_valid(self, principal: Principal) -> None:
+        """For what stays open: UnauthenticatedError once the user or the key counts no more."""
+        self._access.check_valid(principal)
+
+    def _found(
+        self,
+        signed: Callable[[], Signed] | None,
+        source: str,
+        certified: Collection[str],
+        *,
+        door: Door,
+    ) -> Principal:
+        access = self._access
+        access.check_current()
+        if signed is not None:
+            found = access.authenticate_signature(signed, source=source)
+        else:
+            found = access.authenticate_certificate(certified, source=source)
+        is_nobody = found.user == ANONYMOUS and ANONYMOUS not in access.security.policies
+        if is_nobody and access.is_enforced:
+            raise UnauthenticatedError(_NO_KEY)
+        return found._replace(door=door)
+
+    def _check_encrypted(self, source: str, *, is_encrypted: bool) -> None:
+        if is_encrypted or self._allow_plaintext or Address(source, 0).is_loopback:
+            return
+        raise UnauthenticatedError(
+            "a signature that is not encrypted can be read on the way, and used by others: use TLS,"
+            " or set allow_plaintext = true at the gateway if the network is trusted"
+        )
