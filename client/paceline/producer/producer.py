@@ -490,3 +490,9 @@ class Producer(Client):
         for queue in parked.values():
             for item in queue:
                 item.sending.fail(error)
+
+
+def send_library(producer: Producer, message: Message) -> Sending:
+    """`Producer.send` of a message with properties of the system that clients may send
+    (`properties.LIBRARY`). For this library and the doors only."""
+    return producer._send_library(message)

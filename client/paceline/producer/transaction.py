@@ -100,14 +100,16 @@ class HalfProducer(Producer):
 
     _kind = Kind.HALF
 
-    def send_half(self, message: Message, properties: Mapping[str, str]) -> Sending:
+    def send_half(
+        self, message: Message, properties: Mapping[str, str], *, is_library: bool = False
+    ) -> Sending:
         """Send one half message with properties of the library added."""
         if is_delayed(message):
             raise BadRequestError(
                 "a transactional message cannot be delayed", field="delivery_unix_ms"
             )
         more = sum(len(name) + len(value) + 6 for name, value in properties.items())
-        cost = self._cost_of(message) + more
+        cost = self._cost_of(message, is_library=is_library) + more
         self._check_waiting_room(cost, 2 * self._buffer_bytes_max)
         return self._send(
             replace(message, properties={**(message.properties or {}), **properties}), cost
@@ -198,30 +200,40 @@ class TransactionProducer(Client):
 
     # -- sending ----------------------------------------------------------------------------------
 
-    async def begin(self, message: Message, *, check_immunity_s: int | None = None) -> Transaction:
+    async def begin(
+        self,
+        message: Message,
+        *,
+        check_immunity_s: int | None = None,
+        is_library: bool = False,
+    ) -> Transaction:
         """Store the message as a half; commit or roll back with what is returned.
 
         Errors as for `Producer.send`; where the outcome is unknown the transaction counts as rolled
         back: a check of it is answered so. `check_immunity_s`: nobody is asked about it before.
+        `is_library`: as of `producer.send_library`. A message that has a UNIQ_KEY may be sent again
+        by whoever named it, so of one whose outcome is unknown its `check` decides.
         """
         properties = {names.PRODUCER_GROUP: self._cluster.namespace.full_group(self._group)}
         if check_immunity_s is not None:
             if check_immunity_s < 0:
                 raise BadRequestError("check_immunity_s is negative", field="check_immunity_s")
             properties[names.CHECK_IMMUNITY_S] = str(check_immunity_s)
-        sending = self._producer.send_half(message, properties)
+        sending = self._producer.send_half(message, properties, is_library=is_library)
+        named = (message.properties or {}).get(names.UNIQ_KEY)
         try:
             taken = await sending
         except PacelineError as error:
-            if not error.is_definite:
+            if not error.is_definite and not named:
                 self._abandon(sending)
             raise
         batch, index = sending.place
         assert batch.answer is not None
         assert batch.encoded is not None
-        key = unique_key(parse_header(batch.encoded), index, taken.group)
+        key = named or unique_key(parse_header(batch.encoded), index, taken.group)
         if batch.answer.flags & PRODUCE_FLAG_OFFSET_UNKNOWN:
-            self._abandoned.add(key)
+            if not named:
+                self._abandoned.add(key)
             raise OutcomeUnknownError(
                 "the half message was stored long ago and its place is forgotten; it is rolled back"
                 " when the broker asks"

@@ -10,7 +10,16 @@ from itertools import chain
 from paceline.errors import BadRequestError
 
 UNIQ_KEY = "UNIQ_KEY"
-"""Unique key of the message that a derived one was made from (`message_ids.unique_key`)."""
+"""What the message is called: by its client, which came through a door of RocketMQ's protocols, or
+`message_ids.unique_key` of the message that a derived one was made from."""
+KEYS = "KEYS"
+"""All keys of a message that has several, with blanks between; the first one is `Message.key`."""
+INSTANCE_ID = "INSTANCE_ID"
+TRACE_CONTEXT = "TRACE_CONTEXT"
+BORN_HOST = "__BORNHOST"
+BORN_TIMESTAMP = "BORN_TIMESTAMP"
+BODY_ENCODING = "__BODY_ENCODING"
+"""How the producer has encoded the body: "GZIP"; absent: not at all."""
 REAL_TOPIC = "REAL_TOPIC"
 REAL_QUEUE = "REAL_QID"
 RETRY_TOPIC = "RETRY_TOPIC"
@@ -38,7 +47,7 @@ TTL = "TTL"
 SHARDING_KEY = "__SHARDINGKEY"
 PRIORITY = "_SYS_MSG_PRIORITY_"
 
-LIBRARY = frozenset(
+_FEATURES = frozenset(
     {
         PRODUCER_GROUP,
         CHECK_IMMUNITY_S,
@@ -49,7 +58,13 @@ LIBRARY = frozenset(
         PRIORITY,
     }
 )
-"""What the client library may set, in batches that come over the wire."""
+_DOORS = frozenset(
+    {UNIQ_KEY, KEYS, INSTANCE_ID, TRACE_CONTEXT, BORN_HOST, BORN_TIMESTAMP, BODY_ENCODING}
+    | {"CLUSTER", "MSG_REGION", "MSG_TYPE", "PUSH_REPLY_TIME", "TRACE_ON", "TRAN_MSG", "WAIT"}
+)
+"""What RocketMQ's clients say of their messages; no broker acts upon it."""
+LIBRARY = _FEATURES | _DOORS
+"""What the client library and the doors may set, in batches that come over the wire."""
 
 _NAMES = """
 KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET
@@ -61,12 +76,13 @@ PUSH_REPLY_TIME CLUSTER MSG_TYPE POP_CK POP_CK_OFFSET 1ST_POP_TIME __SHARDINGKEY
 REDIRECT INNER_MULTI_DISPATCH INNER_MULTI_QUEUE_OFFSET TRACE_CONTEXT TIMER_DELAY_SEC
 TIMER_DELAY_MS TIMER_DELIVER_MS __BORNHOST BORN_TIMESTAMP TIMER_ENQUEUE_MS
 TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_OUT_MS TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL
-DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID ESCAPED_FROM _SYS_MSG_PRIORITY_
+DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID ESCAPED_FROM _SYS_MSG_PRIORITY_ __BODY_ENCODING
 """
 RESERVED = frozenset(_NAMES.split())
 BROKERS = RESERVED - LIBRARY
 """What no client may send, whatever library it uses."""
 _REFUSED = BROKERS | {""}
+_OF_ONE_MESSAGE = _REFUSED | {UNIQ_KEY}
 
 
 def check_application_properties(properties: Mapping[str, str]) -> None:
@@ -88,7 +104,7 @@ def check_sent_properties(rows: Iterable[Mapping[str, str]]) -> None:
 
 def without_brokers(properties: Mapping[str, str]) -> dict[str, str]:
     """What of a message that was read can be sent again, as a new message."""
-    return {name: value for name, value in properties.items() if name and name not in BROKERS}
+    return {name: value for name, value in properties.items() if name not in _OF_ONE_MESSAGE}
 
 
 def priority_in(properties: Mapping[str, str]) -> int | None:

@@ -78,7 +78,7 @@ REQUESTS: dict[str, tuple[str, str, bytes | None, int, str]] = {
     "property of the system": (
         "POST",
         MESSAGES,
-        a_send(body="x", properties={"UNIQ_KEY": "1"}),
+        a_send(body="x", properties={"RECONSUME_TIME": "1"}),
         400,
         "BAD_REQUEST",
     ),

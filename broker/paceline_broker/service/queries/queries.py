@@ -10,6 +10,7 @@ time are in none. Any readable replica may answer; what it has not got it does n
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -25,6 +26,7 @@ from paceline.platform.runtime import pause
 from paceline.records.decode import BatchView, Record
 from paceline.records.header import (
     COLUMN_KEY,
+    COLUMN_PROPERTY,
     HEADER_BYTES,
     SEQUENCE_MAX,
     BatchHeader,
@@ -55,6 +57,10 @@ RESULTS_MAX = 64
 def no_message(message_id: OffsetMessageId) -> MessageNotFoundError:
     """What is told of an id that no message has."""
     return MessageNotFoundError(f"no message {message_id}: it was deleted, or never was")
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9._:@-]+", re.ASCII).fullmatch
+"""Text that JSON has as it is."""
 
 
 class Range(NamedTuple):
@@ -229,24 +235,42 @@ def everything() -> Matches:
 
 
 def by_key(key: str) -> Matches:
-    """Messages with that key, exactly."""
+    """Messages with that key, exactly: their only one, or one of several (`names.KEYS`)."""
     wanted = key.encode()
 
     def numbers(view: BatchView, first: int, end: int) -> Sequence[int]:
         is_whole = first == 0 and end == view.header.record_count
         if is_whole and wanted not in bytes(view.section(Section.KEY_BLOB)):
-            return ()
-        return [number for number, found in enumerate(view.keys(first, end), first) if found == key]
+            return _one_of_several(view, key, first, end)
+        found = [number for number, each in enumerate(view.keys(first, end), first) if each == key]
+        return sorted({*found, *_one_of_several(view, key, first, end)})
 
     return Matches(lambda header: bool(header.columns & COLUMN_KEY), numbers)
 
 
-def by_unique_key(text: str, group: GroupName) -> Matches:
-    """The message that has this unique key, and all that brokers made of it.
+def _one_of_several(view: BatchView, key: str, first: int, end: int) -> Sequence[int]:
+    """Numbers of records that have several keys, of which this is one."""
+    if not _may_say(view, key):
+        return ()
+    rows = enumerate(view.properties(first, end), first)
+    return [number for number, row in rows if key in row.get(names.KEYS, "").split()]
 
-    BadRequestError if it is none.
-    """
-    wanted = parse_unique_key(text)
+
+def _may_say(view: BatchView, text: str) -> bool:
+    """Whether a property of the batch may hold the text. Doors write it as it is, not in escapes,
+    if it needs none."""
+    if not view.header.columns & COLUMN_PROPERTY:
+        return False
+    return not _PLAIN(text) or text.encode() in bytes(view.section(Section.PROPERTY_BLOB))
+
+
+def by_unique_key(text: str, group: GroupName) -> Matches:
+    """The message that has this unique key, and all that brokers made of it. A text that is no name
+    by a producer's sequence is one that a client has given its message."""
+    try:
+        wanted = parse_unique_key(text)
+    except BadRequestError:
+        return _by_client_key(text)
 
     def maybe(header: BatchHeader) -> bool:
         return header.is_of_broker or _number_of(header, wanted, group) is not None
@@ -259,6 +283,16 @@ def by_unique_key(text: str, group: GroupName) -> Matches:
         return [number for number, row in rows if row.get(names.UNIQ_KEY) == text]
 
     return Matches(maybe, numbers)
+
+
+def _by_client_key(text: str) -> Matches:
+    def numbers(view: BatchView, first: int, end: int) -> Sequence[int]:
+        if not _may_say(view, text):
+            return ()
+        rows = enumerate(view.properties(first, end), first)
+        return [number for number, row in rows if row.get(names.UNIQ_KEY) == text]
+
+    return Matches(lambda header: bool(header.columns & COLUMN_PROPERTY), numbers)
 
 
 def born_between(matches: Matches, begin_unix_ms: int, end_unix_ms: int) -> Matches:
@@ -305,8 +339,7 @@ def _row(view: BatchView, number: int, group: str) -> Row:
         found.born_unix_ms,
     )
     place = OffsetMessageId(group, header.physical_offset, number)
-    kept = found.properties.get(names.UNIQ_KEY)
-    unique = kept if header.is_of_broker and kept else unique_key(header, number, group)
+    unique = found.properties.get(names.UNIQ_KEY) or unique_key(header, number, group)
     return {
         **message_to_json(record._asdict(), header.store_unix_ms),
         "group": group,

@@ -67,15 +67,17 @@ def append_derived(
 def origin_of(source: Source, routes: Routes) -> dict[str, str]:
     """What a message made out of `source` says of its first storing in this broker group.
 
-    A delivered or committed message has what its producer put into it, so only what retries, dead
-    letters and resent messages say of their origin is a broker's word.
+    A message keeps the unique key that its client gave it. A delivered or committed message has
+    what its producer put into it, so only what retries, dead letters and resent messages say of
+    their origin is a broker's word.
     """
     header, group = source.header, routes.group
     kept = source.properties if header.is_of_broker else {}
     is_retry = routes.topic_name(header.topic_id).startswith(RETRY_PREFIX)
     told = kept.get(names.ORIGIN_MESSAGE_ID) if is_retry or header.cause in _TELLING else None
     return {
-        names.UNIQ_KEY: kept.get(names.UNIQ_KEY) or unique_key(header, source.number, group),
+        names.UNIQ_KEY: source.properties.get(names.UNIQ_KEY)
+        or unique_key(header, source.number, group),
         names.ORIGIN_MESSAGE_ID: told
         or str(OffsetMessageId(group, header.physical_offset, source.number)),
     }

@@ -163,7 +163,7 @@ async def test_nothing_known_before_a_long_check_counts_after_it() -> None:
     assert bench.log.end == stored
 
 
-@pytest.mark.parametrize("name", ["UNIQ_KEY", ""])
+@pytest.mark.parametrize("name", ["RECONSUME_TIME", ""])
 async def test_every_record_of_a_long_batch_is_looked_at(name: str) -> None:
     bench = Bench()
     sink, stored = Answers(), bench.log.end

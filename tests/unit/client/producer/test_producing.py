@@ -23,13 +23,14 @@ from paceline.errors import (
 from paceline.message import Message
 from paceline.net.cluster import Cluster
 from paceline.producer.latency import LatencyTable
-from paceline.producer.producer import Producer
+from paceline.producer.producer import Producer, send_library
 from paceline.producer.selectors import select_by_hash
 from paceline.producer.settings import ProducerSettings
 from paceline.queues import QueueKey, QueueName, next_index
 from paceline.records.decode import BatchView
 from paceline.records.header import Codec
 from paceline.types import GroupName, QueueId, TopicId, TopicName
+from paceline.wire import properties as names
 
 G1, G2 = GroupName("g1"), GroupName("g2")
 MIB = 1024 * 1024
@@ -444,6 +445,18 @@ async def test_the_producers_own_limit_and_reserved_properties_are_kept() -> Non
                 one.send(Message("orders", b"", properties={name: "1"}))
         with pytest.raises(TooLargeError):
             one.send(Message("orders", b"", sharding="x" * 40_000))
+
+
+async def test_the_library_may_set_what_describes_a_message_and_not_what_brokers_say() -> None:
+    async with FakeCluster() as cluster, Producer(cluster.controller) as one:
+        cluster.add_topic("orders", 1)
+        named = {"UNIQ_KEY": "01AB", "KEYS": "a b"}
+        await send_library(one, Message("orders", b"x", properties=named))
+
+        (stored,) = next(iter(cluster.logs["g1"].queues.values()))
+
+    assert BatchView(stored.data).properties() == [named]
+    assert {"RECONSUME_TIME", "ORIGIN_MESSAGE_ID", "ESCAPED_FROM"} <= names.BROKERS
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,20 @@ async def test_a_half_of_unknown_fate_runs_nothing_and_is_rolled_back_when_asked
         assert (ran, asked) == ([], [])
 
 
+async def test_of_a_half_of_unknown_fate_that_has_a_name_the_check_decides() -> None:
+    """Whoever gave it the name sends it again under that name, and may have committed that one."""
+    async with producing(check=lambda half: COMMIT) as (cluster, producer):
+        cluster.fault = lambda broker, header: Fault(is_unknown=True)
+        named = Message("t", b"a", properties={"UNIQ_KEY": "01ab"})
+        with pytest.raises(OutcomeUnknownError):
+            await producer.begin(named, is_library=True)
+        question = a_question("01ab")
+        cluster.group_calls.ask_producers(question)
+        await until(lambda: cluster.group_calls.ended)
+
+        assert cluster.group_calls.ended == {question["transaction_id"]: "COMMITTED"}
+
+
 async def test_a_refused_half_runs_nothing() -> None:
     async with producing(execute=told) as (_, producer):
         with pytest.raises(BadRequestError, match="cannot be delayed"):

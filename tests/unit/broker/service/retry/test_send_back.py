@@ -289,13 +289,25 @@ async def test_that_property_of_a_client_means_nothing(monkeypatch: pytest.Monke
     monkeypatch.setattr(
         "paceline_broker.service.produce.send.rows_check", lambda header, rights: None
     )
-    send(bench := a_bench(), properties=[{names.RECONSUME_TIMES: "99", names.UNIQ_KEY: "forged"}])
+    send(
+        bench := a_bench(),
+        properties=[{names.RECONSUME_TIMES: "99", names.ORIGIN_MESSAGE_ID: "forged"}],
+    )
 
     [answer] = await send_back(bench, a_row(1))
 
     assert (answer["outcome"], answer["reconsume_times"]) == ("retry", 1)
     [record] = records(made(bench, Cause.RETRIED))
-    assert record.properties[names.UNIQ_KEY] != "forged"
+    assert record.properties[names.ORIGIN_MESSAGE_ID] != "forged"
+
+
+async def test_a_retry_keeps_the_unique_key_that_a_client_gave() -> None:
+    send(bench := a_bench(), properties=[{names.UNIQ_KEY: "01ab"}])
+
+    await send_back(bench, a_row(1))
+
+    [record] = records(made(bench, Cause.RETRIED))
+    assert record.properties[names.UNIQ_KEY] == "01ab"
 
 
 async def test_properties_at_the_limit_get_the_systems_beside_them() -> None:
