@@ -31,7 +31,7 @@ PARTS := $(BIN)/python -m tests.parts --jobs $(JOBS) --clusters $(CLUSTERS)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help up demo chaos worlds determinism verify test interpreters spark java check bench format docs clean
+.PHONY: help up demo chaos worlds determinism verify test interpreters spark java check bench format docs stubs clean
 
 help: ## Say what there is to make.
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -81,6 +81,9 @@ format: $(MADE) ## Format the code and sort imports.
 
 docs: $(MADE) ## Write the documents that are generated from code.
 	@$(BIN)/python -m tests.tidy.generated
+
+stubs: $(MADE) ## Make the protobuf modules of RocketMQ's gRPC protocol from their .proto files.
+	@$(BIN)/python -m tests.tidy.stubs
 
 clean: ## Remove the environment and all caches (not paceline-data).
 	rm -rf $(VENV) .venv-3.* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

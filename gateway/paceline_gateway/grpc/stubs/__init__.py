@@ -1,0 +1,1 @@
+"""RocketMQ's gRPC protocol as protobuf messages: the .proto files, and what `make stubs` makes."""
