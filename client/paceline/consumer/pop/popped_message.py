@@ -1,4 +1,4 @@
-"""What a simple consumer receives."""
+"""Pure: what a simple consumer receives."""
 
 from typing import NamedTuple, TypeAlias
 

@@ -1,0 +1,1 @@
+"""What RocketMQ's protobuf messages say, in terms of paceline, and back; pure."""
