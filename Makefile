@@ -21,7 +21,7 @@ SEEDS ?= 25
 # The seeds of `make worlds`.
 WORLDS ?= 0-3
 
-SOURCES := client broker controller gateway chaos tests
+SOURCES := client broker controller gateway chaos interop tests
 PYTEST := $(BIN)/python -m pytest -q
 PARALLEL := -n $(UNIT_JOBS) --dist worksteal
 

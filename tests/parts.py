@@ -80,6 +80,11 @@ def parts(*, jobs: str = "auto", clusters: str = "2") -> dict[str, Part]:
             options=("--timeout", "400"),
             is_shown_at_end=True,
         ),
+        "interop": Part(
+            title="RocketMQ's own clients and servers",
+            folders=("tests/interop",),
+            options=("--timeout", "600"),
+        ),
         "alone": Part(
             title="Real processes whose time counts",
             folders=("tests/process",),

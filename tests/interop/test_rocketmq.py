@@ -1,0 +1,54 @@
+"""The peer itself: a real RocketMQ 5.5, its tools and its failover."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from interop.java import InteropError
+from interop.rocketmq import CLUSTER, USER, RocketMQ
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="cluster")
+async def _cluster() -> AsyncIterator[RocketMQ]:
+    cluster = RocketMQ()
+    await cluster.start()
+    yield cluster
+    await cluster.stop()
+
+
+async def test_its_tools_list_its_master_and_the_replica(cluster: RocketMQ) -> None:
+    output = await cluster.mqadmin("clusterList")
+
+    listed = [line.split()[:2] for line in output.splitlines() if CLUSTER in line]
+    assert listed == [[CLUSTER, "broker-a"]] * 2
+
+
+async def test_what_its_tools_make_its_tools_find(cluster: RocketMQ) -> None:
+    await cluster.create_topic("orders", queues=3, kind="FIFO")
+
+    assert '"writeQueueNums":3' in await cluster.mqadmin("topicRoute", "-t", "orders")
+
+
+async def test_an_exception_of_its_tools_is_an_error(cluster: RocketMQ) -> None:
+    with pytest.raises(InteropError, match="topicRoute -t none failed"):
+        await cluster.mqadmin("topicRoute", "-t", "none")
+
+
+async def test_the_other_replica_follows_a_master_that_was_killed(cluster: RocketMQ) -> None:
+    killed = await cluster.kill_master()
+
+    other = await cluster.wait_for_master(other_than=killed)
+    await cluster.start_broker(cluster.brokers.index(killed))
+
+    assert {killed, other} == set(cluster.brokers)
+
+
+async def test_with_rights_its_tools_show_a_key() -> None:
+    cluster = RocketMQ(replicas=1, has_rights=True)
+    await cluster.start()
+    try:
+        assert USER in await cluster.mqadmin("listUser", "-c", CLUSTER)
+    finally:
+        await cluster.stop()
