@@ -3,20 +3,30 @@
 What a client of RocketMQ asks for is done over connections of that client's user, so brokers and
 controllers decide by his rights, charge his quotas and name him in the audit: a door translates, it
 does not decide.
+
+A call asks for its `UserCluster` each time, which costs a look into a table, and keeps it no longer
+than a call lasts. What lives longer (a client that is asked about transactions) holds it. One that
+nobody holds or asks for is closed after a while, or when others want its place.
 """
 
 import asyncio
 from collections.abc import Callable
 
 from paceline.admin.client import AdminClient
-from paceline.errors import PacelineError
+from paceline.errors import OverloadedError, PacelineError
 from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks
-from paceline.platform.runtime import cancel_and_wait, spawn
+from paceline.platform.ports import Clock
+from paceline.platform.runtime import SystemClock, cancel_and_wait, pause, spawn
 from paceline.producer.producer import Producer
 from paceline.security.identity import Principal
 
+CALL_MS_MAX = 60_000
+"""No call of a client lasts longer: whoever was asked for later than that may be at work."""
+IDLE_MS = 300_000
+CLUSTERS_MAX = 1000
 _START_TIMEOUT_MS = 10_000
+_LOOK_MS_MAX = 10_000
 
 
 class UserCluster:
@@ -32,6 +42,9 @@ class UserCluster:
         self.admin = AdminClient(cluster)
         self.links = GroupLinks(cluster)
         """For calls of brokers that no client object makes."""
+        self.used_ms = 0
+        """When it was asked for last; of `UserClusters`."""
+        self.holders = 0
 
     async def start(self) -> None:
         """Wait until the cluster is known. PeerError."""
@@ -44,23 +57,54 @@ class UserCluster:
         await self.admin.close()
         await self.cluster.close()
 
+    def hold(self) -> Callable[[], None]:
+        """Keep it open beyond a call, until the returned function is called, once or more."""
+        self.holders += 1
+        is_held = True
+
+        def release() -> None:
+            nonlocal is_held
+            self.holders -= is_held
+            is_held = False
+
+        return release
+
 
 class UserClusters:
-    """One `UserCluster` for each user and address."""
+    """One `UserCluster` for each user, access key, address and door. `run` closes the idle ones."""
 
-    def __init__(self, connect: Callable[[Principal], Cluster]) -> None:
+    def __init__(
+        self,
+        connect: Callable[[Principal], Cluster],
+        *,
+        clock: Clock | None = None,
+        clusters_max: int = CLUSTERS_MAX,
+        idle_ms: int = IDLE_MS,
+    ) -> None:
         """`connect`: makes the connections of a user."""
         self._connect = connect
-        self._clusters: dict[tuple[str, str], UserCluster] = {}
+        self._clock = clock or SystemClock()
+        self._max, self._idle_ms = clusters_max, idle_ms
+        self._clusters: dict[Principal, UserCluster] = {}
         self._starting: dict[UserCluster, asyncio.Task[None]] = {}
+        self._retired: set[UserCluster] = set()
+        """Held or at work, and asked for no more."""
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def count(self) -> int:
+        return len(self._clusters) + len(self._retired)
 
     async def of(self, principal: Principal) -> UserCluster:
-        """That of a user, started. PeerError: no node of the cluster answers."""
-        key = principal.user, principal.source
+        """That of a user, started. PeerError: no node of the cluster answers; OverloadedError:
+        others have all places."""
+        key = principal._replace(request_id="") if principal.request_id else principal
         found = self._clusters.get(key)
         if found is None:
+            self._make_room()
             found = self._clusters[key] = UserCluster(self._connect(principal), principal)
             self._starting[found] = spawn(found.start(), name="user-cluster")
+        found.used_ms = self._clock.monotonic_ms()
         starting = self._starting.get(found)
         if starting is None:
             return found
@@ -68,16 +112,66 @@ class UserClusters:
             await asyncio.shield(starting)
         except PacelineError:
             if self._starting.pop(found, None) is not None:
-                del self._clusters[key]
+                if self._clusters.get(key) is found:
+                    del self._clusters[key]
+                self._retired.discard(found)
                 await found.close()
             raise
         self._starting.pop(found, None)
         return found
 
+    def renew(self) -> None:
+        """Have all be made anew: certificates or authorities are others now."""
+        self._retired.update(self._clusters.values())
+        self._clusters.clear()
+
+    async def run(self) -> None:
+        """Close the idle ones, until cancelled."""
+        while True:
+            await pause(min(self._idle_ms / 2, _LOOK_MS_MAX))
+            self.close_idle()
+
+    def close_idle(self) -> None:
+        """Close those that nobody has asked for or held for the time that they may be idle."""
+        for key, each in list(self._clusters.items()):
+            if self._idle_for(each) >= self._idle_ms:
+                self._close(self._clusters.pop(key))
+        for each in list(self._retired):
+            if self._idle_for(each) >= CALL_MS_MAX:
+                self._retired.discard(each)
+                self._close(each)
+
     async def close(self) -> None:
         """Close all of them."""
         await cancel_and_wait(*self._starting.values())
         self._starting.clear()
-        while self._clusters:
-            _, found = self._clusters.popitem()
-            await found.close()
+        self.renew()
+        while self._retired:
+            self._close(self._retired.pop())
+        await asyncio.gather(*self._closing)
+
+    def _make_room(self) -> None:
+        if len(self._clusters) < self._max:
+            return
+        key, oldest = min(
+            self._clusters.items(), key=lambda each: -self._idle_for(each[1]), default=(None, None)
+        )
+        if key is None or oldest is None or self._idle_for(oldest) < CALL_MS_MAX:
+            raise OverloadedError(
+                f"this gateway serves {self._max} users and addresses at once, and all are at work:"
+                " start more gateways, or raise user_clusters_max",
+                retry_after_ms=1000,
+            )
+        del self._clusters[key]
+        self._close(oldest)
+
+    def _idle_for(self, each: UserCluster) -> int:
+        """For how long, ms; below zero: it is held, or starts."""
+        if each.holders or each in self._starting:
+            return -1
+        return self._clock.monotonic_ms() - each.used_ms
+
+    def _close(self, each: UserCluster) -> None:
+        task = spawn(each.close(), name="close-user-cluster")
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)

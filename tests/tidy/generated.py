@@ -20,7 +20,7 @@ from paceline.wire.rights import ANYBODY, KNOWN_USER, Need, Needs, ResourceType
 
 ROOT = Path(__file__).parents[2]
 
-_PROCESSES = ("broker", "controller")
+_PROCESSES = ("broker", "controller", "gateway")
 
 _RETRY = {
     Retry.NEVER: "no",

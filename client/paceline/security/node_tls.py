@@ -24,7 +24,7 @@ from paceline.security.certificates import (
     make_contexts,
     shake_own_hand,
 )
-from paceline.security.node_settings import NodeSettings
+from paceline.security.node_settings import ProcessSettings
 
 log = logging.getLogger("paceline.tls")
 
@@ -43,7 +43,7 @@ class TlsMode(StrEnum):
     """TLS only."""
 
 
-def open_node_tls(settings: NodeSettings, *, own_uri: str = "") -> "NodeTls | None":
+def open_node_tls(settings: ProcessSettings, *, own_uri: str = "") -> "NodeTls | None":
     """What `tls_*` name; None where they are disabled. ConfigError.
 
     `own_uri`: that the certificate must have; empty: peers will look at it.
