@@ -22,7 +22,7 @@ class ConnectedClients(NamedTuple):
     clients: list[Row]
     """Each once, with `kind`, `group`, `client_id`, `user` (None while rights are off), `address`,
     `version`, `language`, `topics`, `since_unix_ms`, `heard_unix_ms`, `brokers` ("group/replica");
-    consumers also with `message_model`, `mode`, `filters`."""
+    consumers also with `message_model`, `mode`, `filters`; RocketMQ's clients with `door`."""
     conflicts: dict[str, list[str]]
     """By consumer group, topics that its members subscribe to in different ways."""
     unreachable: list[GroupName]

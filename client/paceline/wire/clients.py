@@ -15,6 +15,8 @@ TOPICS_MAX = 1000
 """Topics that one client names."""
 VERSION_LENGTH_MAX = 64
 LANGUAGE_LENGTH_MAX = 32
+DOORS = ("grpc", "remoting")
+"""Protocols of RocketMQ by which clients come through a gateway."""
 HEARTBEAT_BROKER_INTERVAL_MS = 30_000
 """A client says again who it is after so long (RocketMQ's heartbeatBrokerInterval)."""
 

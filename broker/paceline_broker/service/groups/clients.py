@@ -57,6 +57,8 @@ class ClientInfo:
     topics: tuple[str, ...]
     about: Mapping[str, Any]
     """Of consumers: message model, mode, filters."""
+    door: str | None = None
+    """By which it came to the gateway that tells of it."""
 
     @property
     def name(self) -> tuple[str, str, str, str | None]:
@@ -91,9 +93,9 @@ class ClientTable:
     def hear(self, info: ClientInfo, *, via: Hashable, address: str | None, now_ms: int) -> None:
         """A client says who it is; a connection is one client's. OverloadedError: too many.
 
-        `via` is None for a single request.
+        `via` is None for a single request. The connection of a gateway is that of many clients.
         """
-        key = info.name if via is None else via
+        key = info.name if via is None or info.door is not None else via
         text = info.text
         if not self._has_room_for(key, text):
             self.expire(now_ms)
@@ -152,6 +154,7 @@ class ClientTable:
                 "address": known.address,
                 "version": known.info.version,
                 "language": known.info.language,
+                **({} if known.info.door is None else {"door": known.info.door}),
                 "topics": sorted(known.info.topics),
                 **known.info.about,
                 "since_unix_ms": known.since_ms + to_unix_ms,

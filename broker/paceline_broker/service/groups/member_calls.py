@@ -129,11 +129,12 @@ class ClientCalls:
             language=asked.language,
             topics=_topics(asked.topics),
             about=about,
+            door=asked.door,
         )
         address = caller.peer if isinstance(caller, Peer) else None
         now_ms = self._clock.monotonic_ms()
         self.clients.hear(info, via=caller, address=address, now_ms=now_ms)
-        if isinstance(caller, Introduced):
+        if isinstance(caller, Introduced) and asked.door is None:
             caller.is_client(asked.client_id)
         return wire.Nothing()
 

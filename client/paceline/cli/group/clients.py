@@ -45,15 +45,15 @@ def list_clients(
                 row["client_id"],
                 row["address"] or "-",
                 f"{row['language'].lower()} {row['version']}",
+                row.get("door", "-"),
                 f"{row['message_model']}/{row['mode']}" if "mode" in row else "-",
                 _time(row["since_unix_ms"]),
                 subscribed(row) or "-",
             )
             for row in found.clients
         ]
-        echo_table(
-            ("KIND", "GROUP", "CLIENT", "ADDRESS", "VERSION", "MODEL", "SINCE", "TOPICS"), table
-        )
+        head = ("KIND", "GROUP", "CLIENT", "ADDRESS", "VERSION", "DOOR", "MODEL", "SINCE", "TOPICS")
+        echo_table(head, table)
         if not table:
             click.echo("no such client is connected", err=True)
     for name, topics in found.conflicts.items():

@@ -32,6 +32,7 @@ FILTER_LENGTH_MAX = 4096
 Topics = Annotated[list[str], Meta(max_length=TOPICS_MAX)]
 MessageModel = Literal["clustering", "broadcasting"]
 ConsumeMode = Literal["concurrent", "ordered", "pull", "simple"]
+Door = Literal["grpc", "remoting"]
 Filters = Annotated[
     dict[str, Annotated[str, Meta(max_length=FILTER_LENGTH_MAX)]], Meta(max_length=TOPICS_MAX)
 ]
@@ -133,6 +134,9 @@ class Client(Request[Nothing], kw_only=True):
     message_model: MessageModel | None = None
     mode: ConsumeMode | None = None
     filters: Filters | None = None
+    door: Door | None = None
+    """Of RocketMQ's protocols that by which it came to a gateway, which tells of it. Such a client
+    is on the list until 120 s pass without another `client`: the connection is the gateway's."""
 
     def needed(self) -> Needs:
         """As RocketMQ's clients need for their settings."""

@@ -53,6 +53,22 @@ async def test_a_client_is_listed_with_what_it_told_until_its_connection_closes(
     assert await listed(bench) == []
 
 
+async def test_a_gateway_tells_of_many_clients_over_one_connection() -> None:
+    bench = Bench()
+    gateway = Stream("10.0.0.9:1")
+    await tell(bench, {**CONSUMER, "door": "grpc"}, gateway)
+    await tell(bench, {**CONSUMER, "client_id": "c2", "door": "remoting"}, gateway)
+    await tell(bench, PRODUCER, gateway)
+
+    rows = (await bench.call("clients"))["clients"]
+
+    assert sorted(str(row.get("door")) for row in rows) == ["None", "grpc", "remoting"]
+    bench.service.connection_lost(gateway)
+    assert len(await listed(bench)) == 2
+    bench.clock.advance(120_000)
+    assert await listed(bench) == []
+
+
 async def test_the_list_is_narrowed_by_group_topic_and_kind() -> None:
     bench = Bench()
     await tell(bench, PRODUCER, Stream("a:1"))
