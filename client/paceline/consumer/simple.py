@@ -80,11 +80,13 @@ class SimpleConsumer(Client):
         topics: Sequence[str | Subscription] = (),
         settings: SimpleSettings | None = None,
         client_id: str | None = None,
+        is_introduced: bool = True,
     ) -> None:
         """`topics`: names, or subscriptions with a filter; without any it only acknowledges.
 
-        `client_id` is for people who look at the brokers (default: random). BadNameError for
-        names, ConfigError for settings.
+        `client_id` is for people who look at the brokers (default: random); a gateway, which has
+        receivers of many clients, tells of those itself (`is_introduced`). BadNameError for names,
+        ConfigError for settings.
         """
         self._settings = settings or SimpleSettings()
         self._settings.validate()
@@ -102,7 +104,7 @@ class SimpleConsumer(Client):
             mode="simple",
             filters=self._filters,
         )
-        self._links = GroupLinks(self._cluster, me.introduction)
+        self._links = GroupLinks(self._cluster, me.introduction if is_introduced else None)
         self._reader = BatchReader(self._cluster, self._links, kept_bytes_max=_KEPT_BYTES_MAX)
         self._lanes: dict[GroupName, AckBatcher] = {}
         self._kept: deque[_Kept] = deque()
@@ -429,3 +431,16 @@ class SimpleConsumer(Client):
             for message in messages:
                 self._renewing.hold(message.group, message.handle, invisible_ms)
         return messages
+
+
+def renews(consumer: SimpleConsumer, handle: str) -> bool:
+    """Whether it lengthens the invisible time of the message that it gave with this receipt. For
+    gateways."""
+    return consumer._renewing.holds(handle)
+
+
+def give_back(consumer: SimpleConsumer, messages: list[PoppedMessage]) -> None:
+    """Let others be given at once what was received and nobody has looked at. For gateways."""
+    for message in messages:
+        consumer._renewing.forget(message.handle)
+    consumer._give_back(messages)

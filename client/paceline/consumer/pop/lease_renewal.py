@@ -57,6 +57,10 @@ class LeaseRenewal:
         if self._task is None:
             self._task = spawn(self._run(), name="renew-receipts")
 
+    def holds(self, handle: str) -> bool:
+        """Whether that receipt, as it was handed out, is renewed."""
+        return handle in self._held
+
     async def release(self, handle: str) -> str:
         """Renew no more; the newest receipt of the message."""
         held = self._held.pop(handle, None)
@@ -65,6 +69,10 @@ class LeaseRenewal:
         if held.renewed is not None:
             await asyncio.shield(held.renewed)
         return held.handle
+
+    def forget(self, handle: str) -> None:
+        """Renew no more."""
+        self._held.pop(handle, None)
 
     async def close(self) -> None:
         self._held.clear()

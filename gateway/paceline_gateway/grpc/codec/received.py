@@ -5,6 +5,8 @@ from typing import NamedTuple, Protocol
 
 from paceline.consumer.pop.popped_message import PoppedMessage
 from paceline.wire import properties as names
+from paceline.wire.fields import I64_MAX
+from paceline.wire.topics import PRIORITY_MAX
 from paceline_gateway.grpc.codec.sent import GZIP, md5_of
 from paceline_gateway.grpc.codec.values import duration_of, timestamp_of
 from paceline_gateway.grpc.stubs import messages_pb2 as wire
@@ -92,9 +94,13 @@ def _system(
         system.message_group = group
         system.message_type = MessageType.FIFO
     due = properties.get(names.TIMER_OUT_MS, "")
-    if due.isascii() and due.isdecimal():
+    if _is_number(due, I64_MAX):
         system.delivery_timestamp.CopyFrom(timestamp_of(int(due)))
         system.message_type = MessageType.DELAY
+    priority = properties.get(names.PRIORITY, "")
+    if _is_number(priority, PRIORITY_MAX):
+        system.priority = int(priority)
+        system.message_type = MessageType.PRIORITY
     if names.PRODUCER_GROUP in properties:
         system.message_type = MessageType.TRANSACTION
     trace = properties.get(names.TRACE_CONTEXT)
@@ -105,6 +111,11 @@ def _system(
         system.dead_letter_queue.topic = origin
         system.dead_letter_queue.message_id = properties.get(names.DLQ_ORIGIN_MESSAGE_ID, "")
     return system
+
+
+def _is_number(text: str, limit: int) -> bool:
+    """Clients of any making write properties."""
+    return text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= limit
 
 
 def _message(

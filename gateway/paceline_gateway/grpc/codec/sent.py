@@ -60,8 +60,9 @@ def sent_of(message: wire.Message, topic: str) -> Sent:
             tag=_tag(system.tag) if system.HasField("tag") else None,
             properties=properties,
             delivery_unix_ms=milliseconds(system.delivery_timestamp)
-            if type_ == MessageType.DELAY
+            if system.HasField("delivery_timestamp")
             else None,
+            priority=system.priority if type_ == MessageType.PRIORITY else None,
             sharding=_group(system.message_group) if type_ == MessageType.FIFO else None,
         ),
         system.message_id,
@@ -93,23 +94,25 @@ def _add_system(properties: dict[str, str], system: wire.SystemProperties) -> No
 
 def _type_of(system: wire.SystemProperties) -> MessageType:
     """The type that the properties give; Refused where the client names another."""
-    if system.HasField("priority"):
-        _not_here("priority")
     if system.HasField("lite_topic"):
         _not_here("lite_topic")
     has_group = system.HasField("message_group") and bool(system.message_group)
     is_delayed = system.HasField("delivery_timestamp")
     told = system.message_type
-    if told in (MessageType.PRIORITY, MessageType.LITE):
-        _not_here(MessageType.Name(told))
+    if told == MessageType.LITE:
+        _not_here("type LITE")
     if told == MessageType.TRANSACTION:
         found = MessageType.TRANSACTION
     elif has_group:
         found = MessageType.FIFO
+    elif system.HasField("priority"):
+        found = MessageType.PRIORITY
     else:
         found = MessageType.DELAY if is_delayed else MessageType.NORMAL
     if told not in (MessageType.MESSAGE_TYPE_UNSPECIFIED, found):
         _conflict(f"a message of type {MessageType.Name(told)} has properties of another type")
+    if system.HasField("priority") and found != MessageType.PRIORITY:
+        _conflict("a priority goes with neither a message group nor a transaction")
     if has_group and (is_delayed or found == MessageType.TRANSACTION):
         _conflict("a message group goes with neither a delivery timestamp nor a transaction")
     if is_delayed and found == MessageType.TRANSACTION:

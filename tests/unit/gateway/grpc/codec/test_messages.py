@@ -121,6 +121,7 @@ def test_a_message_that_no_client_of_rocketmq_sent_is_named_by_its_place() -> No
 def test_types_follow_from_properties() -> None:
     due = timestamp_of(1_700_000_000_123)
     delayed = sent_of(a_message(delivery_timestamp=due), "orders")
+    urgent = sent_of(a_message(priority=7), "orders")
     half = sent_of(a_message(message_type=MessageType.TRANSACTION), "orders")
 
     assert (delayed.type, delayed.message.delivery_unix_ms) == (
@@ -128,6 +129,12 @@ def test_types_follow_from_properties() -> None:
         1_700_000_000_123,
     )
     assert half.type == MessageType.TRANSACTION
+    assert (urgent.type, urgent.message.priority) == (MessageType.PRIORITY, 7)
+    told = received_of(popped(urgent, _SYS_MSG_PRIORITY_="7"), Handed(TOPIC, 0, 1))
+    assert (told.system_properties.priority, told.system_properties.message_type) == (
+        7,
+        MessageType.PRIORITY,
+    )
     told = received_of(popped(delayed, TIMER_OUT_MS="1700000000123"), Handed(TOPIC, 0, 1))
     assert told.system_properties.message_type == MessageType.DELAY
     assert milliseconds(told.system_properties.delivery_timestamp) == 1_700_000_000_123
@@ -149,7 +156,10 @@ def test_types_follow_from_properties() -> None:
         (a_message(keys=["a", "\n"]), Code.ILLEGAL_MESSAGE_KEY),
         (a_message(message_group="x" * 65), Code.ILLEGAL_MESSAGE_GROUP),
         (a_message(message_group=" "), Code.ILLEGAL_MESSAGE_GROUP),
-        (a_message(priority=1), Code.NOT_IMPLEMENTED),
+        (
+            a_message(priority=1, message_group="g"),
+            Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+        ),
         (a_message(lite_topic="t"), Code.NOT_IMPLEMENTED),
         (a_message(message_type=MessageType.LITE), Code.NOT_IMPLEMENTED),
         (

@@ -1,0 +1,169 @@
+"""Which clients of RocketMQ are connected: soft state by client id, of both doors.
+
+A client is heard of by its heartbeats, settings and requests, and forgotten 120 s after its last
+word or when it says that it goes. No connection has to last: clients of some languages open theirs
+anew only minutes after it broke. Brokers are told of each client every 30 s, over its user's
+connections, so that `paceline client list` shows it.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from paceline.errors import OverloadedError, PacelineError
+from paceline.filters import Filter, told
+from paceline.platform.ports import Clock
+from paceline.platform.runtime import pause
+from paceline.wire.calls.groups import Client, Door
+from paceline.wire.clients import (
+    HEARTBEAT_BROKER_INTERVAL_MS,
+    LANGUAGE_LENGTH_MAX,
+    TOPICS_MAX,
+    VERSION_LENGTH_MAX,
+    Kind,
+)
+from paceline_gateway.clusters import UserCluster
+
+log = logging.getLogger("paceline.gateway")
+
+SILENT_MS = 120_000
+"""RocketMQ's channelExpiredTimeout."""
+CLIENTS_MAX = 20_000
+_SWEEP_MS = 5_000
+_TELL_TIMEOUT_MS = 5_000
+_OTHERS = re.compile(r"[^A-Za-z0-9._:@/-]")
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
+
+
+class ClientKey(NamedTuple):
+    """Whose client it is, and its own id: ids of other users' clients are others."""
+
+    user: str
+    client_id: str
+
+
+@dataclass(slots=True, eq=False)
+class ConnectedClient:
+    """What is known of one client. Owner: the table; the doors fill it."""
+
+    key: ClientKey
+    door: Door
+    cluster: UserCluster | None = None
+    """Its user's, once it is known."""
+    kind: Kind = "producer"
+    groups: set[str] = field(default_factory=set)
+    """Full names, of consumers."""
+    topics: dict[str, Filter | None] = field(default_factory=dict)
+    """Full names; of consumers with what they want of them."""
+    language: str = ""
+    version: str = ""
+    heard_ms: int = 0
+    told_ms: int | None = None
+    """When brokers were told of it; None: not as it is now."""
+
+    @property
+    def broker_id(self) -> str:
+        """Its id as brokers take it."""
+        return _OTHERS.sub("_", self.key.client_id)[:255]
+
+    def introductions(self) -> Iterable[Client]:
+        """What brokers are told: once for each group."""
+        filters = {topic: told(wanted) for topic, wanted in self.topics.items() if wanted}
+        is_consumer = self.kind == "consumer"
+        for group in sorted(self.groups) or (["DEFAULT_PRODUCER"] if not is_consumer else []):
+            yield Client(
+                kind=self.kind,
+                group=group,
+                client_id=self.broker_id,
+                version=_text(self.version, VERSION_LENGTH_MAX),
+                language=_text(self.language, LANGUAGE_LENGTH_MAX),
+                topics=list(self.topics)[:TOPICS_MAX],
+                message_model="clustering" if is_consumer else None,
+                filters=filters if is_consumer else None,
+                door=self.door,
+            )
+
+
+def _text(text: str, length: int) -> str:
+    return _UNPRINTABLE.sub("?", text)[:length] or "-"
+
+
+class ConnectedClients:
+    """The table. `run` forgets who is silent, and tells brokers of the others."""
+
+    def __init__(self, clock: Clock, *, clients_max: int = CLIENTS_MAX) -> None:
+        self._clock = clock
+        self._clients_max = clients_max
+        self._clients: dict[ClientKey, ConnectedClient] = {}
+        self._on_gone: list[Callable[[ConnectedClient], None]] = []
+
+    def __iter__(self) -> Iterator[ConnectedClient]:
+        return iter(tuple(self._clients.values()))
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def on_gone(self, listener: Callable[[ConnectedClient], None]) -> None:
+        """Have a door told of clients that are forgotten."""
+        self._on_gone.append(listener)
+
+    def get(self, key: ClientKey) -> ConnectedClient | None:
+        return self._clients.get(key)
+
+    def hear(self, key: ClientKey, door: Door) -> ConnectedClient:
+        """A client has said something. OverloadedError: there are too many."""
+        client = self._clients.get(key)
+        if client is None:
+            if len(self._clients) >= self._clients_max:
+                self.expire()
+            if len(self._clients) >= self._clients_max:
+                raise OverloadedError(
+                    f"{len(self._clients)} clients are connected to this gateway, and there is no"
+                    " room for more: connect to another one",
+                    retry_after_ms=SILENT_MS,
+                )
+            client = self._clients[key] = ConnectedClient(key, door)
+        client.heard_ms = self._clock.monotonic_ms()
+        return client
+
+    def gone(self, key: ClientKey) -> None:
+        """A client goes. Idempotent."""
+        client = self._clients.pop(key, None)
+        if client is not None:
+            for listener in self._on_gone:
+                listener(client)
+
+    def expire(self) -> None:
+        """Forget whom nothing was heard of for too long."""
+        silent_ms = self._clock.monotonic_ms() - SILENT_MS
+        for key in [key for key, each in self._clients.items() if each.heard_ms <= silent_ms]:
+            self.gone(key)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await pause(_SWEEP_MS)
+            self.expire()
+            for client in tuple(self._clients.values()):
+                await self._tell(client)
+
+    async def _tell(self, client: ConnectedClient) -> None:
+        now_ms = self._clock.monotonic_ms()
+        cluster = client.cluster
+        is_told = (
+            client.told_ms is not None and now_ms - client.told_ms < HEARTBEAT_BROKER_INTERVAL_MS
+        )
+        if is_told or cluster is None:
+            return
+        client.told_ms = now_ms
+        view = cluster.cluster.view
+        for group in () if view is None else tuple(view.groups):
+            try:
+                connection = await cluster.links.link(group).wait_up(timeout_ms=_TELL_TIMEOUT_MS)
+                for introduction in client.introductions():
+                    await connection.call(introduction, timeout_ms=_TELL_TIMEOUT_MS)
+            except PacelineError as error:  # for people only: told again with the next round
+                fields = {"client": client.broker_id, "error": error.message}
+                log.debug("client_not_told", extra=fields)

@@ -1,0 +1,1 @@
+"""What each request of RocketMQ's gRPC protocol does; without sockets."""

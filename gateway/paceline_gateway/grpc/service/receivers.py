@@ -1,0 +1,196 @@
+"""The simple consumers behind one gateway's receives and acknowledgements.
+
+A receiver is for one client, consumer group and subscription: it asks all broker groups at once, so
+a message is with its consumer as soon as any of them has it. What a client received it may
+acknowledge at another gateway too, so acknowledgements need no receiver; only a message whose
+invisible time is lengthened here is acknowledged through the receiver that does so.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from paceline.consumer.pop.popped_message import PoppedMessage
+from paceline.consumer.settings.simple import SimpleSettings
+from paceline.consumer.simple import SimpleConsumer, renews
+from paceline.errors import OverloadedError, PacelineError
+from paceline.filters import Subscription
+from paceline.platform.runtime import spawn
+from paceline_gateway.clusters import UserCluster
+from paceline_gateway.connected_clients import ClientKey, ConnectedClient, ConnectedClients
+from paceline_gateway.grpc.codec.limits import RENEW_MS_MAX
+
+RECEIVERS_MAX = 20_000
+_ATTEMPTS_MAX = 64
+"""Remembered by one receiver: one for each receive that a client has under way, and some more."""
+
+
+class Wanted(NamedTuple):
+    """What a receiver is for."""
+
+    cluster: UserCluster
+    key: ClientKey
+    group: str
+    topic: str
+    filter: tuple[str, str]
+    auto_renew: bool
+    ordered: bool
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One receive under a client's attempt id."""
+
+    messages: "asyncio.Future[list[PoppedMessage]]"
+    invisible_until: float | None = None
+    """Loop time; None: under way."""
+
+
+@dataclass(slots=True, eq=False)
+class Receiver:
+    """One simple consumer, and what its latest receives have given."""
+
+    consumer: SimpleConsumer
+    attempts: OrderedDict[str, _Attempt] = field(default_factory=OrderedDict)
+    attempt_of: dict[str, str] = field(default_factory=dict)
+    """Handle of a message -> the attempt that it was given in."""
+
+    async def receive(
+        self, attempt_id: str, receive: Callable[[], Awaitable[list[PoppedMessage]]], ms: int
+    ) -> list[PoppedMessage]:
+        """What `receive` gives; a repetition of an attempt joins it, or is given the same again
+        while nobody else is. `ms`: how long the messages are invisible."""
+        now = asyncio.get_running_loop().time()
+        known = self.attempts.get(attempt_id)
+        if known is not None:
+            if known.invisible_until is None or known.invisible_until > now:
+                return await asyncio.shield(known.messages)
+            self._forget(attempt_id)
+        while len(self.attempts) >= _ATTEMPTS_MAX:
+            self._forget(next(iter(self.attempts)))
+        messages = asyncio.get_running_loop().create_future()
+        self.attempts[attempt_id] = _Attempt(messages)
+        spawn(self._run(attempt_id, receive, ms), name="grpc-receive")
+        return await asyncio.shield(messages)
+
+    async def _run(
+        self, attempt_id: str, receive: Callable[[], Awaitable[list[PoppedMessage]]], ms: int
+    ) -> None:
+        attempt = self.attempts[attempt_id]
+        try:
+            found = await receive()
+        except PacelineError as error:
+            attempt.messages.set_exception(error)
+            attempt.messages.exception()  # whoever asked may have gone
+            self._forget(attempt_id)
+            return
+        except asyncio.CancelledError:
+            attempt.messages.cancel()
+            raise
+        attempt.messages.set_result(found)
+        if not found:
+            self._forget(attempt_id)
+            return
+        attempt.invisible_until = asyncio.get_running_loop().time() + ms / 1000
+        if self.attempts.get(attempt_id) is attempt:
+            self.attempt_of.update(dict.fromkeys((each.handle for each in found), attempt_id))
+
+    def done_with(self, handle: str) -> None:
+        """What was acknowledged or changed is not given again."""
+        attempt_id = self.attempt_of.get(handle)
+        if attempt_id is not None:
+            self._forget(attempt_id)
+
+    def _forget(self, attempt_id: str) -> None:
+        attempt = self.attempts.pop(attempt_id, None)
+        if attempt is not None and attempt.invisible_until is not None:
+            for message in attempt.messages.result():
+                self.attempt_of.pop(message.handle, None)
+
+
+class Receivers:
+    """Owned by one gateway's gRPC door."""
+
+    def __init__(self, clients: ConnectedClients) -> None:
+        self._receivers: dict[Wanted, Receiver] = {}
+        self._of_client: dict[ClientKey, dict[str, list[Receiver]]] = {}
+        """By group; to find who lengthens the time of a message."""
+        self._ackers: dict[tuple[UserCluster, str], SimpleConsumer] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        clients.on_gone(self._gone)
+
+    async def close(self) -> None:
+        """Give back what no receive has returned."""
+        consumers = [each.consumer for each in self._receivers.values()]
+        consumers += self._ackers.values()
+        self._receivers.clear()
+        self._ackers.clear()
+        await asyncio.gather(*(consumer.close() for consumer in consumers), *self._closing)
+
+    def receiver(self, wanted: Wanted, subscription: Subscription) -> Receiver:
+        """That of a client for a group and a subscription. OverloadedError, ForbiddenError."""
+        found = self._receivers.get(wanted)
+        if found is not None:
+            return found
+        if len(self._receivers) >= RECEIVERS_MAX:
+            raise OverloadedError(
+                f"{len(self._receivers)} receivers are at work here: connect to another gateway",
+                retry_after_ms=1_000,
+            )
+        consumer = SimpleConsumer(
+            wanted.cluster.cluster,
+            group=wanted.group,
+            topics=[subscription],
+            settings=SimpleSettings(
+                auto_renew=wanted.auto_renew,
+                auto_renew_ms_max=RENEW_MS_MAX,
+                ordered=wanted.ordered,
+            ),
+            client_id=_id(wanted.key),
+            is_introduced=False,
+        )
+        found = self._receivers[wanted] = Receiver(consumer)
+        by_group = self._of_client.setdefault(wanted.key, {})
+        by_group.setdefault(wanted.group, []).append(found)
+        return found
+
+    def consumer_of(
+        self, key: ClientKey, group: str, cluster: UserCluster, handle: str
+    ) -> SimpleConsumer:
+        """Who acknowledges or changes the message of that receipt."""
+        for receiver in self._of_client.get(key, {}).get(group, ()):
+            receiver.done_with(handle)
+            if renews(receiver.consumer, handle):
+                return receiver.consumer
+        return self.acker(cluster, group)
+
+    def acker(self, cluster: UserCluster, group: str) -> SimpleConsumer:
+        """Acknowledges messages that others have received."""
+        found = self._ackers.get((cluster, group))
+        if found is None:
+            found = SimpleConsumer(cluster.cluster, group=group, is_introduced=False)
+            self._ackers[cluster, group] = found
+        return found
+
+    def _gone(self, client: ConnectedClient) -> None:
+        """A client has gone: its messages are given to others when their time is over."""
+        for receivers in self._of_client.pop(client.key, {}).values():
+            for receiver in receivers:
+                task = spawn(_close(receiver.consumer), name="grpc-receiver-end")
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+        for wanted in [wanted for wanted in self._receivers if wanted.key == client.key]:
+            del self._receivers[wanted]
+
+
+async def _close(consumer: SimpleConsumer) -> None:
+    try:
+        await consumer.close()
+    except PacelineError:
+        return  # it has gone anyhow
+
+
+def _id(key: ClientKey) -> str:
+    return ConnectedClient(key, "grpc").broker_id

@@ -1,0 +1,111 @@
+"""All requests of RocketMQ's gRPC protocol, by name; errors become statuses.
+
+It knows no socket, so a simulated world can make the same calls.
+"""
+
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+from paceline.errors import PacelineError
+from paceline_gateway.connected_clients import ConnectedClients
+from paceline_gateway.grpc.codec.statuses import Refused, status_of
+from paceline_gateway.grpc.service.call import Answer, AnswerStream, Call
+from paceline_gateway.grpc.service.receiving import ReceiveCalls
+from paceline_gateway.grpc.service.routes import RouteCalls
+from paceline_gateway.grpc.service.sending import SendCalls
+from paceline_gateway.grpc.service.telemetry import TelemetryCalls
+from paceline_gateway.grpc.service.transactions import Transactions
+from paceline_gateway.grpc.stubs import messaging_pb2 as wire
+from paceline_gateway.grpc.stubs.resources_pb2 import Code, Status
+
+log = logging.getLogger("paceline.gateway")
+
+SERVICE = wire.DESCRIPTOR.services_by_name["MessagingService"]
+_LITE = "lite topics are not served here: use topics"
+_PULL = "receive messages with ReceiveMessage, which no queue has to be chosen for"
+_NOT_HERE = {
+    "PullMessage": _PULL,
+    "UpdateOffset": _PULL,
+    "GetOffset": _PULL,
+    "QueryOffset": _PULL,
+    "SyncLiteSubscription": _LITE,
+}
+
+
+class GrpcService:
+    """The MessagingService of one gateway."""
+
+    def __init__(self, clients: ConnectedClients) -> None:
+        self._transactions = Transactions(clients)
+        self._telemetry = TelemetryCalls(clients, self._transactions)
+        self._sending = SendCalls(clients, self._transactions)
+        self._receiving = ReceiveCalls(clients)
+        self._answers: dict[str, Answer] = {
+            **RouteCalls().handlers(),
+            **self._sending.handlers(),
+            **self._receiving.handlers(),
+            **self._telemetry.handlers(),
+            **self._transactions.handlers(),
+        }
+        self._streams: dict[str, AnswerStream] = self._receiving.stream_handlers()
+
+    async def close(self) -> None:
+        """Finish what is on its way."""
+        await self._telemetry.close()
+        await self._sending.close()
+        await self._receiving.close()
+        await self._transactions.close()
+
+    async def answer(self, name: str, request: Any, call: Call) -> Any:
+        """The answer of a call with one answer, also where it fails."""
+        try:
+            answer = self._answers.get(name)
+            if answer is None:
+                raise _not_here(name)
+            return await answer(request, call)
+        except PacelineError as error:
+            return failed(name, status_of(error))
+        except Exception:
+            log.exception("grpc_call_failed", extra={"call": name})
+            return failed(name, _BUG)
+
+    async def answers(self, name: str, request: Any, call: Call) -> AsyncIterator[Any]:
+        """The answers of a call with many."""
+        try:
+            answers = self._streams.get(name)
+            if answers is None:
+                raise _not_here(name)
+            async for answer in answers(request, call):
+                yield answer
+        except PacelineError as error:
+            yield failed(name, status_of(error))
+        except Exception:
+            log.exception("grpc_call_failed", extra={"call": name})
+            yield failed(name, _BUG)
+
+    async def telemetry(
+        self, commands: AsyncIterator[wire.TelemetryCommand], call: Call
+    ) -> AsyncIterator[wire.TelemetryCommand]:
+        """Both ways on one stream."""
+        try:
+            async for command in self._telemetry.telemetry(commands, call):
+                yield command
+        except PacelineError as error:
+            yield failed("Telemetry", status_of(error))
+
+
+_BUG = Status(
+    code=Code.INTERNAL_SERVER_ERROR,
+    message="the gateway failed: its log says why; a message may have been stored",
+)
+
+
+def failed(name: str, status: Status) -> Any:
+    """The answer of a call that says only that."""
+    output = SERVICE.methods_by_name[name].output_type
+    return getattr(wire, output.name)(status=status)
+
+
+def _not_here(name: str) -> Refused:
+    return Refused(Code.NOT_IMPLEMENTED, f"{name} is not served: {_NOT_HERE.get(name, '')}")

@@ -1,0 +1,237 @@
+"""Telemetry, Heartbeat and NotifyClientTermination: who is there, and what it should work by.
+
+A client's settings are answered at once, from what is known without asking any node, since clients
+of some languages wait for the answer for ever. What is on record of its consumer group follows as
+changed settings. A client that loses its stream is the same client: its state goes with its id.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator
+
+from paceline.errors import PacelineError
+from paceline.platform.runtime import cancel_and_wait, spawn
+from paceline.wire.cluster import ClusterView
+from paceline.wire.consumer_groups import ConsumerGroupSettings
+from paceline_gateway.clusters import UserCluster
+from paceline_gateway.connected_clients import ClientKey, ConnectedClient, ConnectedClients
+from paceline_gateway.grpc.codec.settings import (
+    answer_to,
+    check_settings,
+    consumer_group_of,
+    kind_of,
+    topics_of,
+)
+from paceline_gateway.grpc.codec.statuses import OK, status_of
+from paceline_gateway.grpc.codec.values import group_of
+from paceline_gateway.grpc.service.call import Answer, Call
+from paceline_gateway.grpc.service.transactions import Transactions
+from paceline_gateway.grpc.stubs import messaging_pb2 as wire
+from paceline_gateway.grpc.stubs.clients_pb2 import ClientType, Language, Settings
+
+log = logging.getLogger("paceline.gateway")
+
+COMMANDS_MAX = 64
+"""That a client has not read yet. More questions to it are not put; settings replace older ones."""
+STREAMS_MAX = 20_000
+
+
+class Stream:
+    """One Telemetry stream. Owner: its call."""
+
+    def __init__(self) -> None:
+        self.settings: Settings | None = None
+        """The client's, as it told them last."""
+        self.told: Settings | None = None
+        """The answer."""
+        self.group: str | None = None
+        self.record: ConsumerGroupSettings | None = None
+        """What the answer was made by."""
+        self.is_open = True
+        self._commands: deque[wire.TelemetryCommand] = deque()
+        self._news = asyncio.Event()
+
+    def put(self, command: wire.TelemetryCommand) -> bool:
+        """Have the client told; whether there was room."""
+        if not self.is_open or len(self._commands) >= COMMANDS_MAX:
+            return False
+        self._commands.append(command)
+        self._news.set()
+        return True
+
+    def end(self) -> None:
+        """After what was put before."""
+        self.is_open = False
+        self._news.set()
+
+    async def commands(self) -> AsyncIterator[wire.TelemetryCommand]:
+        """What to tell the client, until the end."""
+        while self._commands or self.is_open:
+            if not self._commands:
+                await self._news.wait()
+                self._news.clear()
+                continue
+            yield self._commands.popleft()
+
+
+class TelemetryCalls:
+    """Owned by one gateway's gRPC door."""
+
+    def __init__(self, clients: ConnectedClients, transactions: Transactions) -> None:
+        self._clients = clients
+        self._transactions = transactions
+        self._streams: dict[ClientKey, Stream] = {}
+        self._joining: set[asyncio.Task[None]] = set()
+        self._listening: set[UserCluster] = set()
+        transactions.ask = self._ask
+        clients.on_gone(self._gone)
+
+    def handlers(self) -> dict[str, Answer]:
+        return {"Heartbeat": self.heartbeat, "NotifyClientTermination": self.terminate}
+
+    async def close(self) -> None:
+        for stream in self._streams.values():
+            stream.end()
+        await cancel_and_wait(*self._joining)
+
+    # -- the stream -------------------------------------------------------------------------------
+
+    async def telemetry(
+        self, commands: AsyncIterator[wire.TelemetryCommand], call: Call
+    ) -> AsyncIterator[wire.TelemetryCommand]:
+        """What the client tells is read beside what it is told."""
+        key = call.key
+        stream = Stream()
+        former = self._streams.pop(key, None)
+        if former is not None:
+            former.end()  # its client has opened another one
+        self._streams[key] = stream
+        reading = spawn(self._read(commands, stream, call), name="grpc-telemetry")
+        try:
+            async for command in stream.commands():
+                yield command
+        finally:
+            stream.is_open = False
+            if self._streams.get(key) is stream:
+                del self._streams[key]
+            reading.cancel()
+
+    async def _read(
+        self, commands: AsyncIterator[wire.TelemetryCommand], stream: Stream, call: Call
+    ) -> None:
+        try:
+            async for command in commands:
+                if command.HasField("settings"):
+                    self._settings(command.settings, stream, call)
+        finally:
+            stream.end()
+
+    def _settings(self, settings: Settings, stream: Stream, call: Call) -> None:
+        """Answer a client's settings, and remember what they say of it."""
+        try:
+            check_settings(settings)
+            stream.group = consumer_group_of(settings, call.namespace)
+            topics = dict(topics_of(settings, call.namespace))
+            client = self._clients.hear(call.key, "grpc")
+        except PacelineError as error:
+            stream.put(wire.TelemetryCommand(status=status_of(error)))
+            return
+        client.kind = kind_of(settings.client_type)
+        client.groups = set() if stream.group is None else {stream.group}
+        client.topics = topics
+        client.language, client.version = _agent(settings, call)
+        client.told_ms = None
+        stream.settings = settings
+        self._tell(stream, self._record(client.cluster, stream.group), is_asked=True)
+        task = spawn(self._join(client, call), name="grpc-client")
+        self._joining.add(task)
+        task.add_done_callback(self._joining.discard)
+
+    def _tell(
+        self, stream: Stream, group: ConsumerGroupSettings | None, *, is_asked: bool = False
+    ) -> None:
+        """The settings to work by, if they are others than the client has."""
+        if stream.settings is None or not (is_asked or group != stream.record):
+            return
+        stream.record = group
+        answer = answer_to(stream.settings, group)
+        if is_asked or answer != stream.told:
+            stream.told = answer
+            stream.put(wire.TelemetryCommand(status=OK, settings=answer))
+
+    async def _join(self, client: ConnectedClient, call: Call) -> None:
+        """What needs the cluster: the record of the group, questions about transactions."""
+        try:
+            cluster = client.cluster = await call.cluster()
+        except PacelineError as error:  # its next settings or request will
+            log.info("client_not_joined", extra={"error": error.message})
+            return
+        if cluster not in self._listening:
+            self._listening.add(cluster)
+            cluster.cluster.watch.listen(lambda view: self._on_view(cluster, view))
+        stream = self._streams.get(client.key)
+        if stream is not None and stream.group is not None:
+            self._tell(stream, self._record(cluster, stream.group))
+        self._transactions.serve(client)
+
+    def _on_view(self, cluster: UserCluster, view: ClusterView) -> None:
+        """The records of groups may have changed; topics may have been made."""
+        for key, stream in self._streams.items():
+            client = self._clients.get(key)
+            if client is None or client.cluster is not cluster:
+                continue
+            if stream.group is not None:
+                self._tell(stream, self._record(cluster, stream.group))
+            self._transactions.serve(client)
+
+    def _record(
+        self, cluster: UserCluster | None, group: str | None
+    ) -> ConsumerGroupSettings | None:
+        view = None if cluster is None else cluster.cluster.view
+        if view is None or group is None:
+            return None
+        known = view.consumer_groups.get(group)  # type: ignore[call-overload]
+        return None if known is None else known.settings
+
+    def _ask(self, client: ConnectedClient, command: wire.TelemetryCommand) -> bool:
+        stream = self._streams.get(client.key)
+        return stream is not None and stream.put(command)
+
+    def _gone(self, client: ConnectedClient) -> None:
+        stream = self._streams.get(client.key)
+        if stream is not None:
+            stream.end()
+
+    # -- calls ------------------------------------------------------------------------------------
+
+    async def heartbeat(self, request: wire.HeartbeatRequest, call: Call) -> wire.HeartbeatResponse:
+        """A client is there. One that says nothing else is only trying whether we are."""
+        if not call.client_id:
+            return wire.HeartbeatResponse(status=OK)
+        client = self._clients.hear(call.key, "grpc")
+        if request.client_type != ClientType.CLIENT_TYPE_UNSPECIFIED:
+            client.kind = kind_of(request.client_type)
+        if request.HasField("group") and request.group.name and client.kind == "consumer":
+            client.groups.add(group_of(request.group, call.namespace).full)
+        if not client.language:
+            client.language, client.version = call.language, call.version
+        task = spawn(self._join(client, call), name="grpc-client")
+        self._joining.add(task)
+        task.add_done_callback(self._joining.discard)
+        return wire.HeartbeatResponse(status=OK)
+
+    async def terminate(
+        self, request: wire.NotifyClientTerminationRequest, call: Call
+    ) -> wire.NotifyClientTerminationResponse:
+        """A client goes."""
+        self._clients.gone(call.key)
+        return wire.NotifyClientTerminationResponse(status=OK)
+
+
+def _agent(settings: Settings, call: Call) -> tuple[str, str]:
+    """Language and version."""
+    agent = settings.user_agent
+    is_known = agent.language in Language.values() and agent.language
+    language = Language.Name(agent.language) if is_known else call.language
+    return language, agent.version or call.version

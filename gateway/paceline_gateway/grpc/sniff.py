@@ -1,0 +1,190 @@
+"""The public port of the gRPC door: TLS and plain connections, told apart by the first byte.
+
+gRPC's own server listens on a loopback port and cannot be handed a connection, so the bytes of each
+connection are relayed to it, decrypted. By the relay's own port the server knows who a connection
+is from; whoever reaches its loopback port otherwise is in no table, and is refused.
+"""
+
+import asyncio
+from typing import NamedTuple, cast
+
+from paceline.platform.runtime import cancel_and_wait, spawn
+from paceline.security.certificates import CLIENT_URI, uris_of
+from paceline.security.listening import Listening, listen
+from paceline.security.node_tls import NodeTls
+from paceline.server.byte_budget import source_of
+from paceline.server.connections import Connection, Connections, ConnectionState
+
+_LOOPBACK = "127.0.0.1"
+_WAITING_BYTES_MAX = 64 * 1024
+"""That a side has not taken yet; then the other one is not read."""
+_DIAL_TIMEOUT_S = 3.0
+
+
+class Peer(NamedTuple):
+    """The other end of a relayed connection."""
+
+    source: str
+    """Its address."""
+    is_encrypted: bool
+    certified: frozenset[str]
+    """The users that its certificate is for."""
+
+
+class Relay:
+    """Relays connections to the server at a loopback port. Owner: the gateway's event loop."""
+
+    def __init__(self, port: int, *, connections_max: int) -> None:
+        self._port = port
+        self._places = Connections(connections_max)
+        self._peers: dict[int, Peer] = {}
+        """By the relay's port of the connection to the server."""
+        self._open: set[_Outer] = set()
+        self._listening: Listening | None = None
+
+    async def listen(self, host: str, port: int, tls: NodeTls | None) -> int:
+        """Take connections; the port. OSError: it is in use."""
+        self._listening = await listen(lambda: _Outer(self), host, port, tls=tls)
+        return self._listening.port
+
+    def peer(self, port: int) -> Peer | None:
+        """Whose connection comes to the server from that loopback port; None: no relayed one."""
+        return self._peers.get(port)
+
+    async def close(self) -> None:
+        """Take no more, and end what is open."""
+        if self._listening is not None:
+            self._listening.close()
+        for outer in tuple(self._open):
+            outer.abort()
+        await cancel_and_wait(*(outer.dialling for outer in self._open))
+
+    # -- of its connections -----------------------------------------------------------------------
+
+    def opened(self, outer: "_Outer", source: str) -> Connection | None:
+        """A place for it; None: there is none."""
+        place, other = self._places.open(source)
+        if other is not None:
+            other.close()
+        if place is not None:
+            place.close = outer.abort
+            self._open.add(outer)
+        return place
+
+    async def dial(self, outer: "_Outer", peer: Peer) -> None:
+        """Connect a connection to the server."""
+        loop = asyncio.get_running_loop()
+        inner = _Inner(outer)
+        try:
+            async with asyncio.timeout(_DIAL_TIMEOUT_S):
+                transport, _ = await loop.create_connection(lambda: inner, _LOOPBACK, self._port)
+        except (OSError, TimeoutError):
+            outer.abort()
+            return
+        port = transport.get_extra_info("sockname")[1]
+        self._peers[port] = peer
+        inner.port = port
+        outer.joined(transport)
+
+    def closed(self, outer: "_Outer", port: int | None) -> None:
+        self._open.discard(outer)
+        if port is not None:
+            self._peers.pop(port, None)
+
+
+class _Side(asyncio.Protocol):
+    """One of the two connections of a relayed one; what it receives, the other one sends."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.other: _Side | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=_WAITING_BYTES_MAX)
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.write(data)
+
+    def eof_received(self) -> bool:
+        return False  # gRPC has no half-closed connections
+
+    def pause_writing(self) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        other = self.other
+        if other is not None and other.transport is not None and not other.transport.is_closing():
+            other.transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.transport = None
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.close()
+
+
+class _Outer(_Side):
+    """The client's connection."""
+
+    def __init__(self, relay: Relay) -> None:
+        super().__init__()
+        self._relay = relay
+        self._place: Connection | None = None
+        self.dialling: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        assert self.transport is not None
+        source = source_of(self.transport.get_extra_info("peername")[0])
+        self._place = self._relay.opened(self, source)
+        if self._place is None:
+            self.transport.abort()
+            return
+        self.transport.pause_reading()  # until there is somebody to pass it on to
+        peer = _peer(self.transport, source)
+        self.dialling = spawn(self._relay.dial(self, peer), name="grpc-relay")
+
+    def joined(self, inner: asyncio.Transport) -> None:
+        """The server's side is there."""
+        if self.transport is None:
+            inner.close()
+            return
+        self.transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        if self._place is not None:
+            self._place.is_now(ConnectionState.BUSY)
+        super().data_received(data)
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        inner = self.other
+        self._relay.closed(self, inner.port if isinstance(inner, _Inner) else None)
+        if self._place is not None:
+            self._place.ended()
+            self._place.gone()
+
+
+class _Inner(_Side):
+    """The connection to the server."""
+
+    def __init__(self, outer: _Outer) -> None:
+        super().__init__()
+        self.port: int | None = None
+        self.other = outer
+        outer.other = self
+
+
+def _peer(transport: asyncio.Transport, source: str) -> Peer:
+    certificate = transport.get_extra_info("peercert")
+    return Peer(
+        source,
+        transport.get_extra_info("ssl_object") is not None,
+        uris_of(certificate, CLIENT_URI) if certificate else frozenset(),
+    )

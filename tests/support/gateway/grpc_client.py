@@ -1,0 +1,195 @@
+"""A client of RocketMQ's gRPC protocol, on our own messages, and a door in the test's process.
+
+The official client of Python has the same messages in the same registry of protobuf, so it runs in
+a process of its own.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Collection
+from typing import Any
+
+import grpc
+from google.protobuf.message_factory import GetMessageClass
+
+from paceline.net.cluster import Cluster
+from paceline.net.connect import Bootstrap
+from paceline.platform.runtime import SystemClock, cancel_and_wait, spawn
+from paceline.security.identity import Principal
+from paceline.wire.users import ANONYMOUS
+from paceline_gateway.clusters import UserClusters
+from paceline_gateway.connected_clients import ConnectedClients
+from paceline_gateway.grpc.server import GrpcServer
+from paceline_gateway.grpc.service.service import SERVICE, GrpcService
+from paceline_gateway.grpc.stubs import clients_pb2 as clients
+from paceline_gateway.grpc.stubs import messages_pb2 as messages
+from paceline_gateway.grpc.stubs import messaging_pb2 as wire
+from paceline_gateway.grpc.stubs.resources_pb2 import (
+    FilterExpression,
+    FilterType,
+    MessageQueue,
+    MessageType,
+    Resource,
+    SubscriptionEntry,
+)
+
+
+class Anybody:
+    """Rights are off."""
+
+    def grpc(
+        self,
+        authorization: str | None,
+        date_time: str | None,
+        source: str,
+        *,
+        is_encrypted: bool = False,
+        certified: Collection[str] = (),
+    ) -> Principal:
+        return Principal(ANONYMOUS, source, door="grpc")
+
+
+@contextlib.asynccontextmanager
+async def a_door(bootstrap: Bootstrap, **options: Any) -> AsyncIterator[int]:
+    """The port of a door to that cluster."""
+    clusters = UserClusters(lambda principal: Cluster(bootstrap))
+    connected = ConnectedClients(SystemClock())
+    sweeping = spawn(connected.run(), name="connected-clients")
+    options = {"authenticator": Anybody(), "tls": None, **options}
+    server = GrpcServer(GrpcService(connected), clusters=clusters, **options)
+    try:
+        yield await server.start("127.0.0.1", 0)
+    finally:
+        await server.close()
+        await cancel_and_wait(sweeping)
+        await clusters.close()
+
+
+class RawClient:
+    """Calls of one client id. `await client.call("QueryRoute", request)`."""
+
+    def __init__(
+        self, port: int, client_id: str = "host@1@0@a", *, credentials: Any = None, **headers: str
+    ) -> None:
+        address = f"127.0.0.1:{port}"
+        if credentials is None:
+            self._channel = grpc.aio.insecure_channel(address)
+        else:
+            name = (("grpc.ssl_target_name_override", "localhost"),)
+            self._channel = grpc.aio.secure_channel(address, credentials, options=name)
+        self.metadata = [
+            ("x-mq-client-id", client_id),
+            ("x-mq-language", "PYTHON"),
+            ("x-mq-client-version", "5.1.2"),
+            *((name.replace("_", "-"), value) for name, value in headers.items()),
+        ]
+        self._number = 0
+
+    async def __aenter__(self) -> "RawClient":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._channel.close()
+
+    def _of(self, name: str) -> Any:
+        method = SERVICE.methods_by_name[name]
+        kind = "stream" if method.client_streaming else "unary"
+        kind += "_stream" if method.server_streaming else "_unary"
+        return getattr(self._channel, kind)(
+            f"/{SERVICE.full_name}/{name}",
+            request_serializer=GetMessageClass(method.input_type).SerializeToString,
+            response_deserializer=GetMessageClass(method.output_type).FromString,
+        )
+
+    async def call(self, name: str, request: Any, *, timeout_s: float = 20) -> Any:
+        """The answer; the list of answers if there are many."""
+        made = self._of(name)(request, timeout=timeout_s, metadata=self.metadata)
+        if SERVICE.methods_by_name[name].server_streaming:
+            return [answer async for answer in made]
+        return await made
+
+    def telemetry(self) -> Any:
+        """A stream with `write` and `read`."""
+        return self._of("Telemetry")(metadata=self.metadata)
+
+    # -- what clients usually ask -----------------------------------------------------------------
+
+    def message(
+        self, topic: str, body: bytes, *, user: dict[str, str] | None = None, **system: Any
+    ) -> messages.Message:
+        self._number += 1
+        properties = {"message_id": f"01{self._number:032X}", "born_host": "here", **system}
+        return messages.Message(
+            topic=Resource(name=topic),
+            body=body,
+            user_properties=user or {},
+            system_properties=messages.SystemProperties(**properties),
+        )
+
+    async def send(self, *sent: messages.Message) -> Any:
+        return await self.call("SendMessage", wire.SendMessageRequest(messages=sent))
+
+    async def receive(
+        self, topic: str, group: str, *, tags: str = "*", timeout_s: float = 20, **more: Any
+    ) -> list[messages.Message]:
+        """Messages; [] if there are none. AssertionError for other statuses."""
+        more.setdefault("batch_size", 32)
+        request = wire.ReceiveMessageRequest(
+            group=Resource(name=group),
+            message_queue=MessageQueue(topic=Resource(name=topic), id=0),
+            filter_expression=FilterExpression(type=FilterType.TAG, expression=tags),
+            **more,
+        )
+        answers = await self.call("ReceiveMessage", request, timeout_s=timeout_s)
+        statuses = [each.status.code for each in answers if each.HasField("status")]
+        assert len(statuses) == 1, answers
+        assert statuses[0] in (20000, 40401), answers
+        return [each.message for each in answers if each.HasField("message")]
+
+    async def ack(self, topic: str, group: str, *received: messages.Message) -> Any:
+        entries = [
+            wire.AckMessageEntry(
+                message_id=each.system_properties.message_id,
+                receipt_handle=each.system_properties.receipt_handle,
+            )
+            for each in received
+        ]
+        return await self.call(
+            "AckMessage",
+            wire.AckMessageRequest(
+                group=Resource(name=group), topic=Resource(name=topic), entries=entries
+            ),
+        )
+
+
+def producer_settings(*topics: str) -> wire.TelemetryCommand:
+    return wire.TelemetryCommand(
+        settings=clients.Settings(
+            client_type=clients.ClientType.PRODUCER,
+            publishing=clients.Publishing(
+                topics=[Resource(name=topic) for topic in topics], max_body_size=1 << 27
+            ),
+            user_agent=clients.UA(language=clients.Language.GOLANG, version="5.1.4"),
+        )
+    )
+
+
+def consumer_settings(group: str, topic: str) -> wire.TelemetryCommand:
+    expression = FilterExpression(type=FilterType.TAG, expression="*")
+    entry = SubscriptionEntry(topic=Resource(name=topic), expression=expression)
+    return wire.TelemetryCommand(
+        settings=clients.Settings(
+            client_type=clients.ClientType.PUSH_CONSUMER,
+            subscription=clients.Subscription(group=Resource(name=group), subscriptions=[entry]),
+            user_agent=clients.UA(language=clients.Language.JAVA, version="5.2.0"),
+        )
+    )
+
+
+TRANSACTION = MessageType.TRANSACTION
+
+
+async def within(work: Any, timeout_s: float = 20) -> Any:
+    """A read of a stream that must not hang."""
+    async with asyncio.timeout(timeout_s):
+        return await work
