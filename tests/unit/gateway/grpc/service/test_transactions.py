@@ -1,0 +1,67 @@
+"""Questions about transactions that nobody has ended."""
+
+from typing import Any, cast
+
+from paceline.platform.runtime import ManualClock
+from paceline.producer.transaction import HalfMessage, TransactionState
+from paceline_gateway.clusters import UserCluster
+from paceline_gateway.connected_clients import ClientKey, ConnectedClient, ConnectedClients
+from paceline_gateway.grpc.service.transactions import Transactions
+from paceline_gateway.grpc.stubs.messaging_pb2 import TelemetryCommand
+
+HALF = HalfMessage("tx.1", "k", "money", b"x", None, None, {"UNIQ_KEY": "01AB"}, checks=2)
+
+
+class Scene:
+    """Producers, some of which have a stream."""
+
+    def __init__(self) -> None:
+        self.clients = ConnectedClients(ManualClock())
+        self.transactions = Transactions(self.clients)
+        self.transactions.ask = self._ask
+        self.mine, self.others = cast(UserCluster, object()), cast(UserCluster, object())
+        self.silent: set[str] = set()
+        self.asked: list[tuple[str, TelemetryCommand]] = []
+
+    def add(self, name: str, cluster: UserCluster, *topics: str) -> None:
+        client = self.clients.hear(ClientKey("", name), "grpc")
+        client.cluster, client.topics = cluster, dict.fromkeys(topics)
+
+    def _ask(self, client: ConnectedClient, command: TelemetryCommand) -> bool:
+        if client.key.client_id in self.silent:
+            return False
+        self.asked.append((client.key.client_id, command))
+        return True
+
+    def check(self) -> Any:
+        return self.transactions._check(self.mine, HALF)
+
+
+def test_any_producer_of_the_topic_is_asked_one_after_the_other() -> None:
+    scene = Scene()
+    for name in ("a", "b"):
+        scene.add(name, scene.mine, "money")
+    scene.add("c", scene.mine, "orders")
+    scene.add("d", scene.others, "money")
+
+    states = [scene.check() for _ in range(4)]
+
+    assert states == [TransactionState.UNKNOWN] * 4
+    assert sorted(name for name, _ in scene.asked) == ["a", "a", "b", "b"]
+    command = scene.asked[0][1].recover_orphaned_transaction_command
+    assert command.transaction_id == "tx.1"
+    assert command.message.system_properties.message_id == "01AB"
+
+
+def test_a_producer_without_a_stream_is_passed_over() -> None:
+    scene = Scene()
+    for name in ("a", "b"):
+        scene.add(name, scene.mine, "money")
+    scene.silent = {"a"}
+
+    for _ in range(2):
+        scene.check()
+    scene.silent = {"a", "b"}
+    scene.check()
+
+    assert [name for name, _ in scene.asked] == ["b", "b"]
