@@ -83,8 +83,11 @@ class GrpcServer:
         if self._server is None:
             return
         server, self._server = self._server, None
-        await self._service.close()
+        if self._relay is not None:
+            self._relay.stop_listening()
+        await self._service.leave()
         await server.stop(_STOP_S)
+        await self._service.close()
         if self._relay is not None:
             await self._relay.close()
 

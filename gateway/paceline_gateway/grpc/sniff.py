@@ -51,10 +51,14 @@ class Relay:
         """Whose connection comes to the server from that loopback port; None: no relayed one."""
         return self._peers.get(port)
 
-    async def close(self) -> None:
-        """Take no more, and end what is open."""
+    def stop_listening(self) -> None:
+        """Take no more connections. Idempotent."""
         if self._listening is not None:
             self._listening.close()
+
+    async def close(self) -> None:
+        """Take no more, and end what is open."""
+        self.stop_listening()
         for outer in tuple(self._open):
             outer.abort()
         await cancel_and_wait(*(outer.dialling for outer in self._open))

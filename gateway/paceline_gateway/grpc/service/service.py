@@ -50,9 +50,13 @@ class GrpcService:
         }
         self._streams: dict[str, AnswerStream] = self._receiving.stream_handlers()
 
-    async def close(self) -> None:
-        """Finish what is on its way."""
+    async def leave(self) -> None:
+        """End the streams of clients, which would not end by themselves: they go to another
+        gateway. Calls are answered still."""
         await self._telemetry.close()
+
+    async def close(self) -> None:
+        """After the last call: give back what was received, disconnect."""
         await self._sending.close()
         await self._receiving.close()
         await self._transactions.close()
