@@ -52,11 +52,13 @@ async def listen(
     *,
     tls: NodeTls | None = None,
     is_for_nodes: bool = False,
+    is_for_grpc: bool = False,
     on_refused: Callable[[str, PacelineError], None] = lambda source, error: None,
 ) -> Listening:
     """Serve a protocol for each connection. OSError: the port is in use.
 
-    `is_for_nodes`: whoever comes by TLS must show a certificate. `on_refused` is told the address
+    `is_for_nodes`: whoever comes by TLS must show a certificate. `is_for_grpc`: whoever comes asks
+    for HTTP/2. `on_refused` is told the address
     and why of whoever comes without TLS where it is demanded, or fails to agree on it.
     """
     loop = asyncio.get_running_loop()
@@ -69,7 +71,13 @@ async def listen(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     ]
-    door = _Door(factory, tls, sockets, is_for_nodes=is_for_nodes, on_refused=on_refused)
+
+    def context() -> ssl.SSLContext:
+        if is_for_grpc:
+            return tls.grpc_server
+        return tls.node_server if is_for_nodes else tls.server
+
+    door = _Door(factory, tls, sockets, context=context, on_refused=on_refused)
     return Listening(sockets[0].getsockname()[1], door.close)
 
 
@@ -98,11 +106,12 @@ class _Door:
         tls: NodeTls,
         sockets: list[socket.socket],
         *,
-        is_for_nodes: bool,
+        context: Callable[[], ssl.SSLContext],
         on_refused: Callable[[str, PacelineError], None],
     ) -> None:
         self._on_refused = on_refused
-        self._is_for_nodes = is_for_nodes
+        self._context = context
+        """Of now: certificates change."""
         self._factory = factory
         self._tls = tls
         self._sockets = sockets
@@ -178,8 +187,7 @@ class _Door:
             self._plain(connection, source)
             return
         self._make_room(source)
-        tls = self._tls
-        self._serve(connection, source, tls.node_server if self._is_for_nodes else tls.server)
+        self._serve(connection, source, self._context())
 
     def _make_room(self, source: str) -> None:
         """The oldest handshake goes for a new one: else those that never end kept others out."""

@@ -105,6 +105,12 @@ class NodeTls:
             await pause(LOOK_INTERVAL_MS)
             self.reload()
 
+    def _for_clients(self) -> ssl.SSLContext:
+        _, server = make_contexts(self._files)
+        server.minimum_version = self._minimum
+        server.verify_mode = ssl.CERT_OPTIONAL
+        return server
+
     def _content_digest(self) -> bytes:
         """Of all files; empty if one cannot be read: loading it tells which."""
         digest = hashlib.sha256()
@@ -127,13 +133,14 @@ class NodeTls:
         check_own(own, self._own_uri, self._files)
         client.check_hostname = True
         server.sslobject_class = SslOfNodes
-        _, open_server = make_contexts(self._files)
-        open_server.minimum_version = self._minimum
-        open_server.verify_mode = ssl.CERT_OPTIONAL
+        of_clients, of_grpc = self._for_clients(), self._for_clients()
+        of_grpc.set_alpn_protocols(["h2"])
         self.client = client
         """Of dials to other nodes."""
-        self.server = open_server
+        self.server = of_clients
         """For clients, who may show a certificate."""
+        self.grpc_server = of_grpc
+        """For clients that speak gRPC, which they ask for in the handshake."""
         self.node_server = server
         """For nodes, who must."""
         self.expires_unix_ms = ssl.cert_time_to_seconds(str(own["notAfter"])) * 1000

@@ -44,7 +44,7 @@ class Relay:
 
     async def listen(self, host: str, port: int, tls: NodeTls | None) -> int:
         """Take connections; the port. OSError: it is in use."""
-        self._listening = await listen(lambda: _Outer(self), host, port, tls=tls)
+        self._listening = await listen(lambda: _Outer(self), host, port, tls=tls, is_for_grpc=True)
         return self._listening.port
 
     def peer(self, port: int) -> Peer | None:

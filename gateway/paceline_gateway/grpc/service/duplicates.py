@@ -41,19 +41,20 @@ class Duplicates:
         self._clients.move_to_end(key)
         name = topic, message_id
         outcome = known.get(name)
-        if outcome is not None:
+        if outcome is not None and not _is_to_repeat(outcome):
             return outcome
         outcome = known[name] = send()
         while len(known) > REMEMBERED_MAX:
             known.popitem(last=False)
-
-        def settled(done: Outcome) -> None:
-            if done.cancelled() or done.result().status.code != Code.OK:
-                known.pop(name, None)
-
-        outcome.add_done_callback(settled)
         return outcome
 
     def forget(self, key: ClientKey) -> None:
         """A client has gone."""
         self._clients.pop(key, None)
+
+
+def _is_to_repeat(outcome: Outcome) -> bool:
+    """It has failed, or nobody knows: the client decides."""
+    if not outcome.done():
+        return False
+    return outcome.cancelled() or outcome.result().status.code != Code.OK

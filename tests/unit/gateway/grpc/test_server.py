@@ -1,0 +1,166 @@
+"""The public port of the gRPC door, without a cluster behind it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from tests.support.certificates import Authority
+from tests.support.gateway.grpc_client import (
+    RawClient,
+    a_door,
+    consumer_settings,
+    producer_settings,
+    within,
+)
+
+from paceline.errors import UnauthenticatedError
+from paceline.security.certificates import TlsFiles
+from paceline.security.node_tls import NodeTls, TlsMode
+from paceline_gateway.grpc.server import GrpcServer
+from paceline_gateway.grpc.service.service import SERVICE
+from paceline_gateway.grpc.stubs import messaging_pb2 as wire
+from paceline_gateway.grpc.stubs.resources_pb2 import Code
+
+NOBODY = "127.0.0.1:1"
+"""No node of a cluster answers there."""
+
+
+@contextlib.asynccontextmanager
+async def door(**options: Any) -> AsyncIterator[int]:
+    async with a_door(NOBODY, **options) as port:
+        yield port
+
+
+async def test_settings_are_answered_while_no_node_of_the_cluster_answers() -> None:
+    async with door() as port, RawClient(port) as client:
+        stream = client.telemetry()
+        for settings in (producer_settings("orders"), consumer_settings("work", "orders")):
+            await stream.write(settings)
+            answer = await within(stream.read())
+            assert answer.status.code == Code.OK
+            assert answer.settings.HasField("backoff_policy")
+        stream.cancel()
+
+
+async def test_settings_that_are_wrong_are_refused_and_the_stream_goes_on() -> None:
+    async with door() as port, RawClient(port) as client:
+        stream = client.telemetry()
+        await stream.write(wire.TelemetryCommand(settings={}))
+        refused = await within(stream.read())
+        await stream.write(producer_settings("orders"))
+        answer = await within(stream.read())
+
+        assert refused.status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+        assert answer.status.code == Code.OK
+        stream.cancel()
+
+
+async def test_a_client_that_opens_another_stream_is_told_there() -> None:
+    async with door() as port, RawClient(port) as client:
+        first = client.telemetry()
+        await first.write(producer_settings("orders"))
+        await within(first.read())
+        second = client.telemetry()
+        await second.write(producer_settings("orders"))
+
+        assert (await within(second.read())).status.code == Code.OK
+        assert await within(first.read()) is grpc.aio.EOF
+        second.cancel()
+
+
+async def test_one_port_takes_tls_and_plain(tmp_path: Path) -> None:
+    files = Authority(tmp_path).issue("localhost")
+    tls = NodeTls(TlsFiles(files.certificate, files.key, files.authority), TlsMode.PREFERRED)
+    trust = grpc.ssl_channel_credentials(Path(files.authority).read_bytes())
+    async with (
+        door(tls=tls) as port,
+        RawClient(port) as plain,
+        RawClient(port, credentials=trust) as encrypted,
+    ):
+        for client in (plain, encrypted):
+            answer = await client.call("Heartbeat", wire.HeartbeatRequest())
+            assert answer.status.code == Code.OK
+    assert (tls.plain_count, tls.tls_count) == (1, 1)
+
+
+async def test_whoever_dials_the_port_behind_the_relay_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inner: list[int] = []
+    made = GrpcServer.start
+
+    async def start(server: GrpcServer, host: str, port: int) -> int:
+        found = await made(server, host, port)
+        assert server._relay is not None
+        inner.append(server._relay._port)
+        return found
+
+    monkeypatch.setattr(GrpcServer, "start", start)
+    async with door() as port, RawClient(inner[0]) as intruder, RawClient(port) as client:
+        refused = await intruder.call("Heartbeat", wire.HeartbeatRequest())
+        answer = await client.call("Heartbeat", wire.HeartbeatRequest())
+
+    assert refused.status.code == Code.UNAUTHORIZED
+    assert answer.status.code == Code.OK
+
+
+async def test_a_user_that_is_not_known_is_told_so_by_each_call() -> None:
+    class Nobody:
+        def grpc(self, *_: object, **__: object) -> Any:
+            raise UnauthenticatedError("who are you?")
+
+    async with door(authenticator=Nobody()) as port, RawClient(port) as client:
+        for name, method in SERVICE.methods_by_name.items():
+            if not method.client_streaming:
+                request = getattr(wire, method.input_type.name)()
+                found = await client.call(name, request)
+                answer = found[0] if isinstance(found, list) else found
+                assert answer.status.code == Code.UNAUTHORIZED, name
+        stream = client.telemetry()
+        assert (await within(stream.read())).status.code == Code.UNAUTHORIZED
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"\x16\x03\x01\xff\xff" + b"x" * 100, b"GET / HTTP/1.1\r\n\r\n", b"\0" * 4096, b"PRI * HTTP"],
+)
+async def test_garbage_ends_its_own_connection_only(garbage: bytes) -> None:
+    async with door() as port, RawClient(port) as client:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(garbage)
+        writer.write_eof()
+        await within(reader.read())
+        writer.close()
+
+        answer = await client.call("Heartbeat", wire.HeartbeatRequest())
+    assert answer.status.code == Code.OK
+
+
+async def test_content_that_is_no_protobuf_is_grpcs_own_error() -> None:
+    async with door() as port, RawClient(port) as client:
+        call = client._channel.unary_unary(f"/{SERVICE.full_name}/SendMessage")
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call(b"\xff\xff\xff", metadata=client.metadata)
+        with pytest.raises(grpc.aio.AioRpcError) as unknown:
+            await client._channel.unary_unary("/apache.rocketmq.v2.MessagingService/No")(b"")
+        answer = await client.call("Heartbeat", wire.HeartbeatRequest())
+
+    assert unknown.value.code() == grpc.StatusCode.UNIMPLEMENTED
+    assert answer.status.code == Code.OK
+
+
+async def test_an_address_beyond_its_connections_loses_its_oldest() -> None:
+    async with door(connections_max=4) as port:
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
+        ended = [asyncio.ensure_future(reader.read()) for reader, _ in idle]  # noqa: TID251
+        async with RawClient(port) as client:
+            answer = await client.call("Heartbeat", wire.HeartbeatRequest())
+        for _, writer in idle:
+            writer.close()
+        await asyncio.gather(*ended, return_exceptions=True)
+
+    assert answer.status.code == Code.OK
