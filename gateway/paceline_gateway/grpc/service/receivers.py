@@ -53,6 +53,8 @@ class Receiver:
     """One simple consumer, and what its latest receives have given."""
 
     consumer: SimpleConsumer
+    release: Callable[[], None]
+    """Its user's cluster is needed no more."""
     attempts: OrderedDict[str, _Attempt] = field(default_factory=OrderedDict)
     attempt_of: dict[str, str] = field(default_factory=dict)
     """Handle of a message -> the attempt that it was given in."""
@@ -117,17 +119,17 @@ class Receivers:
         self._receivers: dict[Wanted, Receiver] = {}
         self._of_client: dict[ClientKey, dict[str, list[Receiver]]] = {}
         """By group; to find who lengthens the time of a message."""
-        self._ackers: dict[tuple[UserCluster, str], SimpleConsumer] = {}
+        self._ackers: dict[tuple[UserCluster, ClientKey, str], Receiver] = {}
+        """Of clients that have received elsewhere."""
         self._closing: set[asyncio.Task[None]] = set()
         clients.on_gone(self._gone)
 
     async def close(self) -> None:
         """Give back what no receive has returned."""
-        consumers = [each.consumer for each in self._receivers.values()]
-        consumers += self._ackers.values()
+        everyone = [*self._receivers.values(), *self._ackers.values()]
         self._receivers.clear()
         self._ackers.clear()
-        await asyncio.gather(*(consumer.close() for consumer in consumers), *self._closing)
+        await asyncio.gather(*map(_close, everyone), *self._closing)
 
     def receiver(self, wanted: Wanted, subscription: Subscription) -> Receiver:
         """That of a client for a group and a subscription. OverloadedError, ForbiddenError."""
@@ -151,7 +153,7 @@ class Receivers:
             client_id=_id(wanted.key),
             is_introduced=False,
         )
-        found = self._receivers[wanted] = Receiver(consumer)
+        found = self._receivers[wanted] = Receiver(consumer, wanted.cluster.hold())
         by_group = self._of_client.setdefault(wanted.key, {})
         by_group.setdefault(wanted.group, []).append(found)
         return found
@@ -160,36 +162,40 @@ class Receivers:
         self, key: ClientKey, group: str, cluster: UserCluster, handle: str
     ) -> SimpleConsumer:
         """Who acknowledges or changes the message of that receipt."""
-        for receiver in self._of_client.get(key, {}).get(group, ()):
+        receivers = self._of_client.get(key, {}).get(group, [])
+        for receiver in receivers:
             receiver.done_with(handle)
             if renews(receiver.consumer, handle):
                 return receiver.consumer
-        return self.acker(cluster, group)
-
-    def acker(self, cluster: UserCluster, group: str) -> SimpleConsumer:
-        """Acknowledges messages that others have received."""
-        found = self._ackers.get((cluster, group))
+        if receivers:
+            return receivers[-1].consumer
+        found = self._ackers.get((cluster, key, group))
         if found is None:
-            found = SimpleConsumer(cluster.cluster, group=group, is_introduced=False)
-            self._ackers[cluster, group] = found
-        return found
+            consumer = SimpleConsumer(cluster.cluster, group=group, is_introduced=False)
+            found = self._ackers[cluster, key, group] = Receiver(consumer, cluster.hold())
+        return found.consumer
 
     def _gone(self, client: ConnectedClient) -> None:
         """A client has gone: its messages are given to others when their time is over."""
         for receivers in self._of_client.pop(client.key, {}).values():
             for receiver in receivers:
-                task = spawn(_close(receiver.consumer), name="grpc-receiver-end")
-                self._closing.add(task)
-                task.add_done_callback(self._closing.discard)
+                self._end(receiver)
         for wanted in [wanted for wanted in self._receivers if wanted.key == client.key]:
             del self._receivers[wanted]
+        for name in [name for name in self._ackers if name[1] == client.key]:
+            self._end(self._ackers.pop(name))
+
+    def _end(self, receiver: Receiver) -> None:
+        task = spawn(_close(receiver), name="grpc-receiver-end")
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
 
-async def _close(consumer: SimpleConsumer) -> None:
+async def _close(receiver: Receiver) -> None:
     try:
-        await consumer.close()
-    except PacelineError:
-        return  # it has gone anyhow
+        await receiver.consumer.close()
+    finally:
+        receiver.release()
 
 
 def _id(key: ClientKey) -> str:

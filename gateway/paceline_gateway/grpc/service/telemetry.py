@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator
+from weakref import WeakSet
 
 from paceline.errors import PacelineError
 from paceline.platform.runtime import cancel_and_wait, spawn
@@ -83,7 +84,7 @@ class TelemetryCalls:
         self._transactions = transactions
         self._streams: dict[ClientKey, Stream] = {}
         self._joining: set[asyncio.Task[None]] = set()
-        self._listening: set[UserCluster] = set()
+        self._listening: WeakSet[UserCluster] = WeakSet()
         transactions.ask = self._ask
         clients.on_gone(self._gone)
 

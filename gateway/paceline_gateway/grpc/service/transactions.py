@@ -9,6 +9,7 @@ client; brokers repeat a question until the transaction has ended.
 import asyncio
 import logging
 from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 from paceline.errors import PacelineError
 from paceline.platform.runtime import cancel_and_wait, spawn
@@ -47,7 +48,7 @@ class Transactions:
         self.ask: Callable[[ConnectedClient, wire.TelemetryCommand], bool] = lambda *_: False
         """Passes a question on; whether the client has a stream."""
         self._producers: dict[tuple[UserCluster, str], _OfTopic] = {}
-        self._ends: dict[UserCluster, TransactionEndSender] = {}
+        self._ends: WeakKeyDictionary[UserCluster, TransactionEndSender] = WeakKeyDictionary()
         self._turn = 0
         self._closing: set[asyncio.Task[None]] = set()
         clients.on_gone(self._gone)
@@ -59,7 +60,7 @@ class Transactions:
         await cancel_and_wait(*self._closing)
         for of_topic in self._producers.values():
             await of_topic.close()
-        for ends in self._ends.values():
+        for ends in list(self._ends.values()):
             await ends.close()
 
     # -- halves and ends --------------------------------------------------------------------------
@@ -170,6 +171,7 @@ class _OfTopic:
             cluster.cluster, group=topic, check=lambda half: check(cluster, half)
         )
         self._starting: asyncio.Task[None] | None = None
+        self._release = cluster.hold()
 
     def start(self) -> "asyncio.Task[None]":
         if self._starting is None:
@@ -189,4 +191,7 @@ class _OfTopic:
 
     async def close(self) -> None:
         await cancel_and_wait(self._starting)
-        await self._producer.close()
+        try:
+            await self._producer.close()
+        finally:
+            self._release()
