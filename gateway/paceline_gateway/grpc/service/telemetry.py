@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from weakref import WeakSet
 
-from paceline.errors import PacelineError
+from paceline.errors import OverloadedError, PacelineError
 from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.wire.cluster import ClusterView
 from paceline.wire.consumer_groups import ConsumerGroupSettings
@@ -83,7 +83,8 @@ class TelemetryCalls:
         self._clients = clients
         self._transactions = transactions
         self._streams: dict[ClientKey, Stream] = {}
-        self._joining: set[asyncio.Task[None]] = set()
+        self._joining: dict[ClientKey, asyncio.Task[None]] = {}
+        """One at a time of each client, however often it tells of itself."""
         self._listening: WeakSet[UserCluster] = WeakSet()
         transactions.ask = self._ask
         clients.on_gone(self._gone)
@@ -94,7 +95,7 @@ class TelemetryCalls:
     async def close(self) -> None:
         for stream in self._streams.values():
             stream.end()
-        await cancel_and_wait(*self._joining)
+        await cancel_and_wait(*self._joining.values())
 
     # -- the stream -------------------------------------------------------------------------------
 
@@ -104,6 +105,11 @@ class TelemetryCalls:
         """What the client tells is read beside what it is told."""
         key = call.key
         stream = Stream()
+        if key not in self._streams and len(self._streams) >= STREAMS_MAX:
+            raise OverloadedError(
+                f"{STREAMS_MAX} Telemetry streams are open here: connect to another gateway",
+                retry_after_ms=1_000,
+            )
         former = self._streams.pop(key, None)
         if former is not None:
             former.end()  # its client has opened another one
@@ -145,9 +151,7 @@ class TelemetryCalls:
         client.told_ms = None
         stream.settings = settings
         self._tell(stream, self._record(client.cluster, stream.group), is_asked=True)
-        task = spawn(self._join(client, call), name="grpc-client")
-        self._joining.add(task)
-        task.add_done_callback(self._joining.discard)
+        self._join_soon(client, call)
 
     def _tell(
         self, stream: Stream, group: ConsumerGroupSettings | None, *, is_asked: bool = False
@@ -160,6 +164,12 @@ class TelemetryCalls:
         if is_asked or answer != stream.told:
             stream.told = answer
             stream.put(wire.TelemetryCommand(status=OK, settings=answer))
+
+    def _join_soon(self, client: ConnectedClient, call: Call) -> None:
+        if client.key not in self._joining:
+            task = spawn(self._join(client, call), name="grpc-client")
+            self._joining[client.key] = task
+            task.add_done_callback(lambda _: self._joining.pop(client.key, None))
 
     async def _join(self, client: ConnectedClient, call: Call) -> None:
         """What needs the cluster: the record of the group, questions about transactions."""
@@ -217,9 +227,7 @@ class TelemetryCalls:
             client.groups.add(group_of(request.group, call.namespace).full)
         if not client.language:
             client.language, client.version = call.language, call.version
-        task = spawn(self._join(client, call), name="grpc-client")
-        self._joining.add(task)
-        task.add_done_callback(self._joining.discard)
+        self._join_soon(client, call)
         return wire.HeartbeatResponse(status=OK)
 
     async def terminate(

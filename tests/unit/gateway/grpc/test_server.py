@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
 from tests.support.certificates import Authority
 from tests.support.gateway.grpc_client import (
+    Anybody,
     RawClient,
     a_door,
     consumer_settings,
@@ -18,10 +20,16 @@ from tests.support.gateway.grpc_client import (
 )
 
 from paceline.errors import UnauthenticatedError
+from paceline.net.cluster import Cluster
+from paceline.platform.address import Address
+from paceline.platform.runtime import SystemClock
 from paceline.security.certificates import TlsFiles
 from paceline.security.node_tls import NodeTls, TlsMode
+from paceline_gateway.clusters import UserClusters
+from paceline_gateway.grpc.door import open_door
 from paceline_gateway.grpc.server import GrpcServer
 from paceline_gateway.grpc.service.service import SERVICE
+from paceline_gateway.grpc.service.telemetry import COMMANDS_MAX, Stream
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
 from paceline_gateway.grpc.stubs.resources_pb2 import Code
 
@@ -164,3 +172,33 @@ async def test_an_address_beyond_its_connections_loses_its_oldest() -> None:
         await asyncio.gather(*ended, return_exceptions=True)
 
     assert answer.status.code == Code.OK
+
+
+async def test_a_gateway_opens_and_closes_the_door() -> None:
+    clusters = UserClusters(lambda principal: Cluster(NOBODY))
+    config = SimpleNamespace(grpc_listen=Address("127.0.0.1", 0), connections_max=100)
+    opened = open_door(
+        SimpleNamespace(
+            config=config,
+            clusters=clusters,
+            authenticator=Anybody(),
+            tls=None,
+            clock=SystemClock(),
+        )
+    )
+
+    await opened.start()
+    await opened.close()
+    await opened.close()
+
+
+async def test_a_client_that_reads_nothing_is_asked_no_more() -> None:
+    stream = Stream()
+    command = producer_settings("orders")
+
+    told = [stream.put(command) for _ in range(COMMANDS_MAX + 1)]
+    stream.end()
+
+    assert told == [True] * COMMANDS_MAX + [False]
+    assert len([each async for each in stream.commands()]) == COMMANDS_MAX
+    assert not stream.put(command)
