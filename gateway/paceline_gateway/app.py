@@ -103,7 +103,11 @@ class Gateway:
             is_closed=config.is_closed,
         )
         self._proofs = NodeProofs(
-            secrets, node_id=config.node_id(), addresses=lambda: (), clock=clock, random=random
+            secrets,
+            node_id=config.node_id(),
+            addresses=config.own_addresses,
+            clock=clock,
+            random=random,
         )
         self.told = self._make_told()
         self.cluster = self._own_cluster()

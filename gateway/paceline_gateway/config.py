@@ -67,6 +67,11 @@ class GatewayConfig(ProcessSettings):
         found = {"grpc_listen": self.grpc_listen, "remoting_listen": self.remoting_listen}
         return {name: address for name, address in found.items() if address is not None}
 
+    def own_addresses(self) -> tuple[str, ...]:
+        """host:port by which nodes, and whoever runs them, reach `listen`."""
+        host = self.advertised_host or self.listen.host
+        return str(self.listen), str(self.listen._replace(host=host))
+
     def node_id(self) -> str:
         """What tells this gateway from the others."""
         return f"gateway@{self.listen}"

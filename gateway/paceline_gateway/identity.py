@@ -30,6 +30,8 @@ WATCH_MS = 10_000
 """A controller without news answers after that, and the next one is asked: one that has lost the
 others tells nothing new for no longer."""
 _SLACK_S = 3.0
+_LATE = 5
+"""Rounds of all controllers, over a second and a half, after which somebody should look why."""
 _NEWEST = 2**31 - 1
 _NO_KEY = (
     "this cluster has users and rights: give this client an access key that signs and its secret"
@@ -71,11 +73,9 @@ class ToldSecurity:
                     await self._ask(http, address)
                 except (PacelineError, aiohttp.ClientError, OSError, TimeoutError) as error:
                     why = error.message if isinstance(error, PacelineError) else repr(error)
-                    told = {"controller": address, "why": why}
-                    if self.known.is_set():
-                        log.info("security_not_told", extra=told)
-                    else:
-                        log.warning("security_not_told", extra=told)
+                    is_late = not self.known.is_set() and turn >= _LATE * len(self._controllers)
+                    level = logging.WARNING if is_late else logging.INFO
+                    log.log(level, "security_not_told", extra={"controller": address, "why": why})
                     if turn % len(self._controllers) == 0:
                         await pause(backoff.next_ms())
                 else:

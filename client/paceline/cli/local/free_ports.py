@@ -6,6 +6,7 @@ that does happen; below the range it takes a program that wants this very port.
 """
 
 import errno
+import ipaddress
 import os
 import socket
 from contextlib import ExitStack
@@ -44,6 +45,32 @@ def free_ports(count: int, *, host: str) -> list[int]:
     raise ConfigError(
         f"no {count} free ports of {host} from {first} to {end - 1}: choose by --port"
     )
+
+
+def check_free(port: int, *, host: str) -> None:
+    """ConfigError unless nobody listens there, and one could."""
+    with socket.socket(address_family(host)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise ConfigError(
+                    f"--host {host} cannot be listened at: {error.strerror or error}; name an"
+                    " address of this machine"
+                ) from error
+            raise ConfigError(
+                f"port {port} of {host} is in use by another program: "
+                "stop it, or choose other ports with --port"
+            ) from error
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether it means every address of this machine."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
 
 
 def address_family(host: str) -> socket.AddressFamily:

@@ -11,12 +11,9 @@ Files: `<data_dir>/<node>.toml` (configuration), `<data_dir>/<node>/` (data), `<
 
 import contextlib
 import ctypes
-import errno
 import fcntl
-import ipaddress
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -28,7 +25,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
-from paceline.cli.local.free_ports import address_family, free_ports
+from paceline.cli.local.free_ports import check_free, free_ports, is_wildcard
+from paceline.cli.local.local_gateways import (
+    GatewayPorts,
+    check_doors,
+    gateway_ports,
+    gateway_settings,
+)
 from paceline.errors import ConfigError
 from paceline.platform.address import Address
 from paceline.platform.node_process import be_program
@@ -51,7 +54,11 @@ _PR_SET_PDEATHSIG = 1
 if TYPE_CHECKING:
     from paceline.net.connect import ConnectSettings
 
-_PROGRAMS = {"controller": "paceline-controller", "broker": "paceline-broker"}
+_PROGRAMS = {
+    "controller": "paceline-controller",
+    "broker": "paceline-broker",
+    "gateway": "paceline-gateway",
+}
 
 NodeMain = Callable[[list[str]], int]
 
@@ -75,6 +82,10 @@ class ClusterPlan:
     """The name or address by which others reach it; empty: `host`, which then must be one."""
     is_insecure: bool = False
     """Others may reach it without TLS or rights."""
+    doors: tuple[str, ...] = ()
+    """For RocketMQ's clients, in gateways."""
+    gateways: int = 1
+    """If there are doors."""
 
     @property
     def dialled(self) -> str:
@@ -109,13 +120,14 @@ class ClusterPlan:
                 " users and rights are on from the start, or --insecure knowing that it is open to"
                 " everybody who reaches it"
             )
-        if not self.advertise and _is_wildcard(self.host):
+        if not self.advertise and is_wildcard(self.host):
             raise ConfigError(
                 f"--host {self.host} is no address that a client can dial: name one of this machine"
                 " with --advertise"
             )
         if self.durability not in ("fsync", "memory"):
             raise ConfigError(f"--durability {self.durability!r}: choose fsync or memory")
+        check_doors(self.doors)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,7 +139,9 @@ class Node:
     config_path: Path
     log_path: Path
     address: str
-    """Client address, "host:port"."""
+    """Client address, "host:port"; of a gateway for metrics and health."""
+    doors: dict[str, str] = field(default_factory=dict)
+    """Of a gateway: door -> address."""
     pid: int | None = None
     exit_status: int | None = None
     """Set when the process ended: as `os.waitstatus_to_exitcode` gives it (negative = signal)."""
@@ -208,7 +222,7 @@ class LocalCluster:
 
     def start(self) -> None:
         """Fork all nodes. Must run before an event loop or a thread exists in this process."""
-        programs = {role: _load_program(role) for role in _PROGRAMS}
+        programs = {role: _load_program(role) for role in {node.role for node in self.nodes}}
         for node in self.nodes:
             node.pid = _fork_node(node, programs[node.role])
         self._write_summary()
@@ -251,10 +265,10 @@ class LocalCluster:
                 os.kill(node.pid, number)
 
     def stop(self, *, timeout_ms: int = 8000) -> None:
-        """Stop everything: brokers first, then controllers; SIGKILL after the timeout."""
+        """Stop everything, controllers last; SIGKILL after the timeout."""
         clock = SystemClock()
         deadline = clock.monotonic_ms() + timeout_ms
-        for role in ("broker", "controller"):
+        for role in ("gateway", "broker", "controller"):
             nodes = [node for node in self.nodes if node.role == role]
             for node in nodes:
                 self.signal(node, signal.SIGTERM)
@@ -292,6 +306,7 @@ class LocalCluster:
     def _write_summary(self) -> None:
         summary = [
             {"name": node.name, "role": node.role, "pid": node.pid, "address": node.address}
+            | ({"doors": node.doors} if node.doors else {})
             for node in self.nodes
         ]
         path = self.plan.data_dir / "cluster.json"
@@ -315,40 +330,23 @@ def _writing(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _is_wildcard(host: str) -> bool:
-    """Whether it means every address of this machine."""
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False
+class _Ports(NamedTuple):
+    nodes: list[int]
+    gateways: list[GatewayPorts]
 
 
-def _ports(plan: ClusterPlan) -> list[int]:
+def _ports(plan: ClusterPlan) -> _Ports:
     """For all nodes: consecutive from plan.port, each checked free; or free ones when it is 0."""
     count = 2 * plan.controllers + 2 * plan.groups * plan.brokers_per_group
-    if plan.port != 0:
-        ports = list(range(plan.port, plan.port + count))
-        for port in ports:
-            _check_free(port, host=plan.host)
-        return ports
-    return free_ports(count, host=plan.host)
-
-
-def _check_free(port: int, *, host: str) -> None:
-    with socket.socket(address_family(host)) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-                raise ConfigError(
-                    f"--host {host} cannot be listened at: {error.strerror or error}; name an"
-                    " address of this machine"
-                ) from error
-            raise ConfigError(
-                f"port {port} of {host} is in use by another program: "
-                "stop it, or choose other ports with --port"
-            ) from error
+    if plan.port == 0:
+        nodes = free_ports(count, host=plan.host)
+    else:
+        nodes = list(range(plan.port, plan.port + count))
+        for port in nodes:
+            check_free(port, host=plan.host)
+    first = 0 if plan.port == 0 else plan.port + count
+    gateways = plan.gateways if plan.doors else 0
+    return _Ports(nodes, gateway_ports(gateways, plan.groups, first=first, host=plan.host))
 
 
 def _prepare_tls(plan: ClusterPlan) -> ssl.SSLContext:
@@ -369,7 +367,7 @@ def _tls_settings(plan: ClusterPlan, name: str, role: str, uri: str) -> dict[str
 
     authority = Authority(plan.tls_folder)
     hosts = dict.fromkeys((HOST, "localhost", plan.host, plan.dialled))
-    names = (*(host for host in hosts if not _is_wildcard(host)), f"URI:paceline:{role}/{uri}")
+    names = (*(host for host in hosts if not is_wildcard(host)), f"URI:paceline:{role}/{uri}")
     authority.issue(name, names, now_unix_ms=SystemClock().unix_ms())
     certificate, key = authority.paths(name)
     files = {
@@ -380,8 +378,8 @@ def _tls_settings(plan: ClusterPlan, name: str, role: str, uri: str) -> dict[str
     return {"tls_mode": "enforcing", **{f"tls_{part}": path for part, path in files.items()}}
 
 
-def _lay_out(plan: ClusterPlan, secret: Path, chosen: Sequence[int]) -> list[Node]:
-    ports = iter(chosen)
+def _lay_out(plan: ClusterPlan, secret: Path, chosen: _Ports) -> list[Node]:
+    ports = iter(chosen.nodes)
     clients = [Address(plan.dialled, next(ports)) for _ in range(plan.controllers)]
     controllers = [str(client) for client in clients]
     rafts = [f"{HOST}:{next(ports)}" for _ in range(plan.controllers)]
@@ -420,11 +418,28 @@ def _lay_out(plan: ClusterPlan, secret: Path, chosen: Sequence[int]) -> list[Nod
                 **_tls_settings(plan, name, "broker", f"g{group}"),
             }
             nodes.append(_write_node(plan, name, "broker", str(client), settings))
+    for number, of_gateway in enumerate(chosen.gateways, start=1):
+        name = f"gw{number}"
+        settings = {
+            **gateway_settings(of_gateway, plan.doors, host=plan.host, advertise=plan.advertise),
+            "secret_file": str(secret.resolve()),
+            "insecure": plan.is_insecure,
+            "controllers": controllers,
+            **_tls_settings(plan, name, "gateway", name),
+        }
+        doors = of_gateway.addresses(plan.doors, plan.dialled)
+        address = str(Address(plan.dialled, of_gateway.http))
+        nodes.append(_write_node(plan, name, "gateway", address, settings, doors))
     return nodes
 
 
 def _write_node(
-    plan: ClusterPlan, name: str, role: str, address: str, settings: dict[str, object]
+    plan: ClusterPlan,
+    name: str,
+    role: str,
+    address: str,
+    settings: dict[str, object],
+    doors: dict[str, str] | None = None,
 ) -> Node:
     # JSON's strings, numbers, booleans and arrays of strings are valid TOML values too.
     lines = [f"{key} = {orjson.dumps(value).decode()}\n" for key, value in settings.items()]
@@ -436,6 +451,7 @@ def _write_node(
         config_path=config_path,
         log_path=plan.data_dir / "logs" / f"{name}.log",
         address=address,
+        doors=doors or {},
     )
 
 

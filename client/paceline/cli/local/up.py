@@ -29,7 +29,9 @@ from paceline.cli.local.local_cluster import (
     ClusterPlan,
     LocalCluster,
     Node,
+    Owner,
 )
+from paceline.cli.local.local_gateways import GATEWAYS_MAX, parse_doors
 from paceline.errors import BadRequestError, DeadlineError, PacelineError
 from paceline.platform.runtime import SystemClock, cancel_and_wait, pause, spawn
 from paceline.wire.cluster import ClusterView
@@ -90,6 +92,14 @@ RESTART_AFTER_MS = 2_000
 )
 @click.option("--advertise", default="", help="The name by which clients reach it, if not --host.")
 @click.option("--insecure", is_flag=True, help="Let everybody who reaches --host do everything.")
+@click.option("--doors", default="", help="For RocketMQ's clients: grpc, remoting, or both.")
+@click.option(
+    "--gateways",
+    type=click.IntRange(1, GATEWAYS_MAX),
+    default=1,
+    show_default=True,
+    help="Processes with these doors.",
+)
 @click.option("--restart/--no-restart", default=True, help="Start a node that died again.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines instead of the live view.")
 def command(
@@ -104,6 +114,8 @@ def command(
     host: str,
     advertise: str,
     insecure: bool,
+    doors: str,
+    gateways: int,
     restart: bool,
     as_json: bool,
 ) -> None:
@@ -120,6 +132,8 @@ def command(
         host=host,
         advertise=advertise,
         is_insecure=insecure,
+        doors=parse_doors(doors),
+        gateways=gateways,
     )
     cluster = LocalCluster(plan)
     cluster.prepare()
@@ -235,7 +249,7 @@ class _Watcher:
         ended = [self.ended[name] for name in sorted(self.ended)]
         self.why_not_ready = (
             f"the cluster is not ready after {waited_ms // 1000} s:"
-            f" {'; '.join(ended) or 'no master was elected'};"
+            f" {'; '.join(ended) or self._what_is_missing()};"
             f" the nodes' logs are in {self.cluster.plan.data_dir / 'logs'}"
         )
         stop.set()
@@ -254,7 +268,7 @@ class _Watcher:
                     self.view = view
                 break
         nodes = self.cluster.nodes
-        asking = (broker_status(session, node.address, owner) for node in nodes)
+        asking = (_status(session, node, owner) for node in nodes)
         answers = await asyncio.gather(*asking)
         for node, answer in zip(nodes, answers, strict=True):
             if answer is None:
@@ -274,13 +288,23 @@ class _Watcher:
                 self.cluster.restart(node)
                 self.events.append(f"{node.name} started again")
 
+    def _what_is_missing(self) -> str:
+        if self._has_masters():
+            return "a gateway does not open its doors"
+        return "no master was elected"
+
     def _is_ready(self) -> bool:
+        return self._has_masters() and all(
+            node.name in self.statuses for node in self.cluster.nodes if node.role == "gateway"
+        )
+
+    def _has_masters(self) -> bool:
         if self.view is None or len(self.view.groups) < self.cluster.plan.groups:
             return False
         open_groups = {
             status["group"]
             for status in self.statuses.values()
-            if status["role"] == "master" and status["is_open"]
+            if status.get("role") == "master" and status["is_open"]
         }
         return len(open_groups) >= self.cluster.plan.groups
 
@@ -304,6 +328,8 @@ class _Watcher:
         status = self.statuses.get(node.name)
         if status is None:
             return (node.name, "no answer", "", "", "", "", node.address)
+        if node.role == "gateway":
+            return (node.name, "gateway", "", "", "", "", _doors_of(node))
         if node.role == "controller":
             epoch = f"term {status['term']}"
             return (node.name, f"controller, {status['role']}", epoch, "", "", "", node.address)
@@ -327,6 +353,7 @@ class _Watcher:
                     "pid": node.pid,
                     "running": node.is_running,
                     "address": node.address,
+                    **({"doors": node.doors} if node.doors else {}),
                 }
                 for node in self.cluster.nodes
             ],
@@ -340,5 +367,21 @@ class _Watcher:
         elif self.ready_ms is not None:
             roles = ", ".join(f"{node['name']} {node['role']}" for node in state["nodes"])
             click.echo(f"ready after {self.ready_ms / 1000:.2f} s: {roles}")
+            for node in self.cluster.nodes:
+                if node.doors:
+                    click.echo(f"{node.name}: {_doors_of(node)}")
             click.echo(f"bootstrap {state['bootstrap'][0]}; Ctrl-C stops the cluster")
         sys.stdout.flush()
+
+
+async def _status(
+    session: aiohttp.ClientSession, node: Node, owner: Owner | None
+) -> dict[str, Any] | None:
+    """What a node says of itself; of a gateway, that it is ready."""
+    if node.role == "gateway":
+        return await get_json(session, node.address, "/readyz", owner)
+    return await broker_status(session, node.address, owner)
+
+
+def _doors_of(node: Node) -> str:
+    return ", ".join(f"{door} {address}" for door, address in node.doors.items())
