@@ -157,9 +157,11 @@ class Sending(_Awaited[SendResult]):
         return self._batch, self._index
 
     def on_sent(self, callback: OnSent) -> None:
-        """Call `callback` with the outcome, which must not be known yet."""
+        """Call `callback` with the outcome, later."""
         batch = self._batch
-        assert not batch.is_settled
+        if batch.is_settled:  # refused when it was placed: there is no such queue
+            asyncio.get_running_loop().call_soon(_call_back, self, callback, batch.error)
+            return
         if batch.callbacks is None:
             batch.callbacks = []
         batch.callbacks.append((self, callback))

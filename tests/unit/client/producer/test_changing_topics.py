@@ -14,6 +14,7 @@ from paceline.errors import (
     MessageTypeError,
     NoPermissionError,
     OutcomeUnknownError,
+    PacelineError,
     QueueNotFoundError,
     TopicNotFoundError,
 )
@@ -135,6 +136,21 @@ async def test_a_named_queue_of_a_wiped_broker_group_says_what_was_done_to_it() 
         assert later.value.is_definite
         assert elsewhere.group == "g2"
         assert (cluster.bodies("g1"), cluster.bodies("g2")) == ([b"x"], [b"y"])
+
+
+async def test_a_callback_is_told_of_a_queue_that_is_not_there() -> None:
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        queue = QueueName(TopicName("orders"), G1, QueueId(7))
+        told: list[PacelineError | None] = []
+        async with Producer(cluster.controller) as producer:
+            # The first message of its topic: it is placed, and refused, before there is a batch.
+            producer.send_nowait(
+                Message("orders", b"x", queue=queue), lambda _, error: told.append(error)
+            )
+            await producer.send(Message("orders", b"y"))
+
+    assert isinstance(told[0], QueueNotFoundError)
 
 
 async def test_where_all_broker_groups_are_wiped_a_send_says_so() -> None:
