@@ -127,6 +127,9 @@ class GroupView:
     begins by withholding all locks for that time (R36)."""
     is_write_wiped: bool = False
     """Clients may send nothing to this group: views show no queue of it to write to."""
+    number: int = 0
+    """Counts from 1 in the order in which groups were made, and never changes: a gateway's port for
+    the group follows from it. 0: controllers of before say none."""
 
     def master_view(self) -> ReplicaView | None:
         return None if self.master is None else self.replicas.get(self.master)
@@ -152,6 +155,7 @@ class GroupView:
             "acting_incarnation": self.acting_incarnation,
             "acting_leases_ms": self.acting_leases_ms,
             "is_write_wiped": self.is_write_wiped,
+            "number": self.number,
         }
 
     @classmethod
@@ -172,6 +176,7 @@ class GroupView:
             acting_incarnation=document.get("acting_incarnation"),
             acting_leases_ms=document.get("acting_leases_ms", 0),
             is_write_wiped=document.get("is_write_wiped", False),
+            number=document.get("number", 0),
         )
 
 

@@ -104,6 +104,8 @@ class Group:
     """It was recovered at a loss: until an epoch has opened, each that begins is unclean (R21)."""
     is_write_wiped: bool = False
     """Clients may send nothing to it; what was sent is still read, delivered, committed."""
+    number: int = 0
+    """In the order in which groups were made, from 1; never given again."""
     confirm_floor: int = 0
     view_floor: int = 0
     """The floor in the view of the present version: moving the floor alone publishes nothing."""
@@ -156,6 +158,7 @@ class Group:
             acting_incarnation=self.acting_incarnation,
             acting_leases_ms=self.acting_leases_ms,
             is_write_wiped=self.is_write_wiped,
+            number=self.number,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -183,6 +186,7 @@ class Group:
             "recovered_store": self.recovered_store,
             "is_unclean_due": self.is_unclean_due,
             "is_write_wiped": self.is_write_wiped,
+            "number": self.number,
             "confirm_floor": self.confirm_floor,
             "view_floor": self.view_floor,
             "history": self.history,
@@ -292,6 +296,7 @@ class State:
     term: int = 0
     """The newest Raft term whose leader has announced itself (R15)."""
     groups: dict[GroupName, Group] = field(default_factory=dict)
+    next_group_number: int = 1
     topics: dict[TopicName, Topic] = field(default_factory=dict)
     next_topic_id: int = 1
     consumer_groups: dict[ConsumerGroupName, ConsumerGroupView] = field(default_factory=dict)
@@ -309,6 +314,12 @@ class State:
     """Access key -> when it was used last, Unix time in ms; to an hour."""
     creations: dict[str, int] = field(default_factory=dict)
     """By user the time until which its quota of new topics and groups is used up."""
+
+    def new_group(self, name: GroupName, settings: GroupSettings) -> Group:
+        """A group, which is not on record yet, with a number of its own."""
+        group = Group(group=name, settings=settings, number=self.next_group_number)
+        self.next_group_number += 1
+        return group
 
     def users_topics(self) -> Iterator[TopicName]:
         """Names of the topics that are not the system's own."""
@@ -341,6 +352,7 @@ class State:
             "cluster_name": self.cluster_name,
             "term": self.term,
             "groups": [self.groups[name].to_json() for name in sorted(self.groups)],
+            "next_group_number": self.next_group_number,
             "topics": [self.topics[name].to_json() for name in sorted(self.topics)],
             "next_topic_id": self.next_topic_id,
             "consumer_groups": [
@@ -370,6 +382,10 @@ class State:
             if document.pop("snapshot_version") not in (1, SNAPSHOT_VERSION):
                 raise CorruptLogError("a controller snapshot of another format version")
             groups = [Group.from_json(group) for group in document["groups"]]
+            if "next_group_number" not in document:  # of before: in order of name
+                for number, group in enumerate(groups, start=1):
+                    group.number = number
+                document["next_group_number"] = len(groups) + 1
             topics = [Topic.from_json(topic) for topic in document["topics"]]
             consumers = [
                 ConsumerGroupView.from_json(group) for group in document.get("consumer_groups", [])

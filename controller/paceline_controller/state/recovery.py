@@ -346,7 +346,7 @@ def _put_on_record(
     stores = stores_of(state, command.group)
     group = state.groups.get(command.group)
     if group is None:
-        group = state.groups[command.group] = Group(group=command.group, settings=command.defaults)
+        group = state.groups[command.group] = state.new_group(command.group, command.defaults)
     ids = _replica_ids(group, stores, is_own=chosen.cluster_id == state.cluster_id)
     for store in stores:
         replica_id = ids[store.store_id]

@@ -192,7 +192,7 @@ def _group_to_join(state: State, request: RegisterReplica, defaults: GroupSettin
         raise RefusedError(
             "REPLICA_UNKNOWN", f"no broker group {request.group}, so no replica of it either"
         )
-    group = Group(group=request.group, settings=defaults)
+    group = state.new_group(request.group, defaults)
     recovery.claim(state, group)
     return group
 

@@ -3,12 +3,15 @@
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 from tests.support.controller.builders import G1, Driver, a_group, reason
 from tests.support.controller.registration import a_pair, restarted
 
-from paceline.types import Incarnation, MasterEpoch, ReplicaId
+from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId
 from paceline_controller.state.commands import RemoveReplica
+from paceline_controller.state.model import State
+from paceline_controller.state.operator_commands import RemoveGroup
 
 
 def test_replicas_get_ids_from_one() -> None:
@@ -18,6 +21,28 @@ def test_replicas_get_ids_from_one() -> None:
     ids = [driver.register(number)["replica_id"] for number in (1, 2, 3)]
 
     assert ids == [1, 2, 3]
+
+
+def test_a_broker_group_has_a_number_that_is_never_given_again() -> None:
+    driver = Driver()
+    driver.found()
+    for number, group in enumerate(("g9", "g10", "g1"), start=1):
+        driver.register(number, group=GroupName(group))
+    driver.do(RemoveGroup(group=GroupName("g1"), is_forced=True))
+    driver.register(4, group=GroupName("a"))
+
+    numbers = {name: group.number for name, group in driver.machine.view(()).groups.items()}
+    snapshot = orjson.loads(State.to_bytes(driver.machine._state))
+    del snapshot["next_group_number"]
+    older = State.from_bytes(orjson.dumps(snapshot))
+
+    assert numbers == {"g9": 1, "g10": 2, "a": 4}
+    assert {name: group.number for name, group in older.groups.items()} == {
+        "a": 1,
+        "g10": 2,
+        "g9": 3,
+    }
+    assert older.next_group_number == 4
 
 
 def test_a_store_whose_answer_was_lost_gets_the_same_id() -> None:
