@@ -1,0 +1,1 @@
+"""Pure: messages of the remoting protocol: frames, headers, stored messages, heartbeats."""

@@ -1,0 +1,175 @@
+"""Frames, stored messages, heartbeats of the remoting protocol: round trips, and any bytes."""
+
+import zlib
+
+import lz4.frame
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.errors import BadRequestError, TooLargeError
+from paceline.filters import ALL
+from paceline_gateway.remoting.codec.bodies import plain_body
+from paceline_gateway.remoting.codec.frames import (
+    BINARY,
+    JSON,
+    Command,
+    encode,
+    lenient_json,
+    take_frames,
+)
+from paceline_gateway.remoting.codec.heartbeats import read_filter, read_heartbeat, read_queues
+from paceline_gateway.remoting.codec.message_ids import host_bytes, message_id, place_of
+from paceline_gateway.remoting.codec.properties import parse_properties, properties_text
+from paceline_gateway.remoting.codec.store_format import (
+    Stored,
+    decode_batch,
+    decode_messages,
+    encode_message,
+)
+
+_texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"))
+_names = _texts.filter(bool)
+_i32 = st.integers(-(2**31), 2**31 - 1)
+_i64 = st.integers(0, 2**63 - 1)
+
+
+@given(
+    st.integers(-(2**15), 2**15 - 1),
+    st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), _texts, max_size=4),
+    st.binary(max_size=64),
+    _i32,
+    st.one_of(st.none(), _names),
+    st.sampled_from([JSON, BINARY]),
+)
+def test_a_command_is_read_as_it_was_written(
+    code: int,
+    fields: dict[str, str],
+    body: bytes,
+    opaque: int,
+    remark: str | None,
+    serialization: int,
+) -> None:
+    command = Command(code, fields, body, opaque=opaque, remark=remark, serialization=serialization)
+    frame = b"".join(encode(command))
+
+    taken = take_frames(frame + frame + frame[:-1])
+
+    assert (len(taken.commands), taken.size_bytes, taken.fault) == (2, 2 * len(frame), None)
+    for found in taken.commands:
+        for name in Command.__slots__:
+            assert getattr(found, name) == getattr(command, name), name
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_commands_or_a_fault(content: bytes) -> None:
+    taken = take_frames(content)
+
+    assert taken.size_bytes <= len(content)
+
+
+@given(st.sampled_from([0, 1]), st.binary(max_size=100))
+def test_any_header_is_a_command_or_a_fault(serialization: int, header: bytes) -> None:
+    size = len(header)
+    frame = (4 + size).to_bytes(4, "big") + (serialization << 24 | size).to_bytes(4, "big")
+
+    taken = take_frames(frame + header)
+
+    assert (taken.fault is None) == (len(taken.commands) == 1)
+
+
+def test_headers_have_numbers_and_bare_keys_as_some_clients_write_them() -> None:
+    header = b'{"code":105,"flag":0,"language":9,"opaque":7,"version":1,'
+    header += b'"extFields":{"queueId":3,"unitMode":false,"none":null,"topic":"a"}}'
+    size = len(header)
+    frame = (4 + size).to_bytes(4, "big") + size.to_bytes(4, "big") + header
+
+    [command] = take_frames(frame).commands
+
+    assert command.fields == {"queueId": "3", "unitMode": "false", "topic": "a"}
+    assert command.language == "GO"
+    assert lenient_json(b'{0:"a,1:b", -1 :{"x":{2:3}}}') == {"0": "a,1:b", "-1": {"x": {"2": 3}}}
+
+
+@given(
+    _names.filter(lambda name: len(name.encode()) < 300),
+    st.integers(0, 2**16 - 1),
+    _i64,
+    st.binary(max_size=100),
+    st.dictionaries(_names, _texts, max_size=4),
+    st.sampled_from(["127.0.0.1", "::1", "no address"]),
+)
+def test_a_stored_message_is_read_as_it_was_written(
+    topic: str, queue_id: int, offset: int, body: bytes, properties: dict[str, str], host: str
+) -> None:
+    message = Stored(topic, queue_id, offset, offset, body, properties, 1, 2, 3, flag=7)
+    store_host = host_bytes(host, 9876)
+
+    [(found, at)] = list(decode_messages(encode_message(message, store_host)))
+
+    assert (found._replace(sys_flag=0), at) == (message, store_host)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_stored_messages_or_refused(content: bytes) -> None:
+    for read in (decode_messages, decode_batch):
+        try:
+            assert list(read(content)) or not content
+        except BadRequestError:
+            continue
+
+
+def test_a_message_id_leads_back_to_its_place() -> None:
+    text = message_id(host_bytes("10.0.0.1", 10911), 0x1A40_0003)
+
+    assert text == "0A000001" + "00002A9F" + "000000001A400003"
+    assert str(place_of(int(text[16:], 16), "g1")) == "g1:1a40:3"
+    with pytest.raises(BadRequestError):
+        place_of(-1, "g1")
+
+
+def test_properties_that_cannot_be_written_are_left_out() -> None:
+    text = properties_text({"a": "1", "b": "x\x02y", "c\x01": "z", "d": ""})
+
+    assert parse_properties(text.decode()) == {"a": "1", "d": ""}
+    assert len(properties_text({str(number): "x" * 1000 for number in range(40)})) < 32_768
+    with pytest.raises(BadRequestError):
+        parse_properties("name without value\x02")
+
+
+@pytest.mark.parametrize(
+    ("kind", "pack"), [(0, zlib.compress), (3, zlib.compress), (1, lz4.frame.compress), (2, None)]
+)
+def test_compressed_bodies_are_bounded(kind: int, pack: object) -> None:
+    compress = pack if callable(pack) else zstandard.ZstdCompressor().compress
+    flag = 1 | kind << 8
+
+    assert plain_body(compress(b"x" * 100_000), flag) == b"x" * 100_000
+    with pytest.raises(TooLargeError):
+        plain_body(compress(bytes(4 * 1024 * 1024 + 1)), flag)
+    with pytest.raises(BadRequestError):
+        plain_body(b"neither of them", flag)
+
+
+def test_a_heartbeat_is_read_whoever_wrote_it() -> None:
+    java = (
+        b'{"clientID":"c","consumerDataSet":[{"consumeType":"CONSUME_PASSIVELY","groupName":"g",'
+        b'"messageModel":"BROADCASTING","subscriptionDataSet":[{"subString":"a||b","topic":"t"}]}],'
+        b'"producerDataSet":[{"groupName":"p"}]}'
+    )
+
+    told = read_heartbeat(java)
+
+    [consumer] = told.consumers
+    assert (told.client_id, told.producers) == ("c", ["p"])
+    assert (consumer.is_push, consumer.is_broadcasting) == (True, True)
+    assert consumer.filters["t"] == read_filter("TAG", "a || b")
+    assert read_filter(None, "*") is ALL
+
+
+@given(st.binary(max_size=60))
+def test_any_body_is_a_heartbeat_or_refused(content: bytes) -> None:
+    for read in (read_heartbeat, read_queues):
+        with pytest.raises(BadRequestError):
+            read(content)
