@@ -197,9 +197,18 @@ class Producer(Client):
         4 MiB of bodies at most, no delay, no retry topic, and one key, sharding key or queue for
         all, unless `selector` chooses for the first and so for all. Errors as for `send`.
         """
-        given = list(messages)
+        return self._send_unit(list(messages), selector, arg)
+
+    def _send_unit(
+        self,
+        given: list[Message],
+        selector: Selector | None,
+        arg: Any = None,
+        *,
+        is_library: bool = False,
+    ) -> SendingMany:
         check_unit(given, is_queue_chosen=selector is not None)
-        cost = sum(map(self._cost_of, given))
+        cost = sum(self._cost_of(message, is_library=is_library) for message in given)
         kept = list(map(own_copy, given))
         self._check_waiting_room(cost, 2 * self._buffer_bytes_max)
         topic = kept[0].topic
@@ -496,3 +505,10 @@ def send_library(producer: Producer, message: Message) -> Sending:
     """`Producer.send` of a message with properties of the system that clients may send
     (`properties.LIBRARY`). For this library and the doors only."""
     return producer._send_library(message)
+
+
+def send_library_batch(
+    producer: Producer, messages: Iterable[Message], selector: Selector
+) -> SendingMany:
+    """`Producer.send_batch`, as `send_library` is `Producer.send`."""
+    return producer._send_unit(list(messages), selector, is_library=True)

@@ -124,7 +124,7 @@ class BatchReader:
             lowest[key] = min(first, lowest.get(key, first))
         rows = [FetchQueue(*key, first, QUEUE_BYTES) for key, first in lowest.items()]
         try:
-            answer = await _answered(connection, rows, min(left_ms, _ANSWER_TIMEOUT_MS))
+            answer = await fetched_once(connection, rows, min(left_ms, _ANSWER_TIMEOUT_MS))
         except DeadlineError:
             link.suspect()
             raise
@@ -177,9 +177,10 @@ def _pass_over(part: FetchPart, left: list[Range]) -> None:
             left[index] = Range(topic_id, queue_id, begins, end)
 
 
-async def _answered(
+async def fetched_once(
     connection: BrokerConnection, rows: list[FetchQueue], timeout_ms: float
 ) -> FetchAnswer:
+    """What is there now of queues. DeadlineError, OutcomeUnknownError."""
     waiter: asyncio.Future[FetchAnswer] = asyncio.get_running_loop().create_future()
 
     def on_answer(_: object, status: int, body: memoryview) -> None:

@@ -1,0 +1,118 @@
+"""Queue locks of ordered consumers: codes 41 and 42.
+
+A client names no fencing token; the gateway keeps the one of each lock that it has got for the
+client, and names it with the client's commits and send-backs (R33). A client that goes on at
+another gateway has its lock granted anew there, which fences what the first one still does.
+"""
+
+from collections.abc import Iterable
+
+from paceline.errors import LockFencedError, LockHeldError
+from paceline.types import GroupName
+from paceline.wire.calls import locks as wire
+from paceline.wire.calls.request import refused_rows
+from paceline_gateway.remoting.codec.frames import Command
+from paceline_gateway.remoting.codec.heartbeats import QueueAsked, read_queues
+from paceline_gateway.remoting.codec.routes import json_of
+from paceline_gateway.remoting.offsets import CALL_MS, group_of
+from paceline_gateway.remoting.peers import Call
+
+LEASE_MS = 60_000
+"""RocketMQ's rebalanceLockMaxLiveTime; clients renew every 20 s."""
+
+_Key = tuple[str, str, str, str, int]
+Token = tuple[int, int]
+
+
+class Locks:
+    """Tokens by (group, client, topic, broker group, queue). Owned by one user."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[_Key, Token] = {}
+
+    def token_of(
+        self, group: str, client_id: str, topic: str, broker_group: GroupName, queue_id: int
+    ) -> Token | None:
+        """None: the client holds no lock that we know of."""
+        return self._tokens.get((group, client_id, topic, broker_group, queue_id))
+
+    def held(self, key: _Key, token: Token) -> None:
+        self._tokens[key] = token
+
+    def lost(self, key: _Key) -> Token | None:
+        return self._tokens.pop(key, None)
+
+    def gone(self, client_id: str) -> None:
+        """A client has left: its locks run out."""
+        for key in [key for key in self._tokens if key[1] == client_id]:
+            del self._tokens[key]
+
+
+async def lock(call: Call) -> Command:
+    """41: answers the queues that the client holds now."""
+    group, client_id, asked = read_queues(bytes(call.request.body))
+    of = group_of(call)
+    queues = [queue for queue in asked if queue.broker_name == of]
+    if not queues:
+        return call.ok(body=json_of({"lockOKMQSet": []}))
+    locks = call.user.locks
+    rows = [
+        wire.LockRow(
+            topic=queue.topic,
+            queue=queue.queue_id,
+            token=locks.token_of(group, client_id, queue.topic, of, queue.queue_id),
+        )
+        for queue in queues
+    ]
+    locked = await _lock(call, group, client_id, rows)
+    fenced = [index for index, row in enumerate(locked.queues) if row.code == LockFencedError.code]
+    if fenced:  # the token is of a grant that has ended: a new one
+        for index in fenced:
+            rows[index].token = None
+        again = await _lock(call, group, client_id, [rows[index] for index in fenced])
+        for index, row in zip(fenced, again.queues, strict=True):
+            locked.queues[index] = row
+    held: list[QueueAsked] = []
+    for queue, row in zip(queues, locked.queues, strict=True):
+        key = (group, client_id, queue.topic, str(of), queue.queue_id)
+        if row.code is None and row.token is not None:
+            locks.held(key, (row.token[0], row.token[1]))
+            held.append(queue)
+        else:
+            locks.lost(key)
+    return call.ok(body=json_of({"lockOKMQSet": _rows(held)}))
+
+
+async def _lock(call: Call, group: str, client_id: str, rows: list[wire.LockRow]) -> wire.Locked:
+    request = wire.Lock(group=group, client_id=client_id, queues=rows, lease_ms=LEASE_MS)
+    try:
+        answer, _ = await call.user.links.call(group_of(call), request, timeout_ms=CALL_MS)
+    except (LockHeldError, LockFencedError) as error:
+        return refused_rows(wire.Locked, error)
+    return answer
+
+
+async def unlock(call: Call) -> Command:
+    """42."""
+    group, client_id, asked = read_queues(bytes(call.request.body))
+    of = group_of(call)
+    rows = []
+    for queue in asked:
+        key = (group, client_id, queue.topic, str(of), queue.queue_id)
+        token = call.user.locks.lost(key) if queue.broker_name == of else None
+        if token is not None:
+            rows.append(wire.LockRow(topic=queue.topic, queue=queue.queue_id, token=token))
+    if rows:
+        request = wire.Unlock(group=group, client_id=client_id, queues=rows)
+        try:
+            await call.user.links.call(of, request, timeout_ms=CALL_MS)
+        except (LockHeldError, LockFencedError):
+            return call.ok()  # somebody else has them: they are not this client's any more
+    return call.ok()
+
+
+def _rows(queues: Iterable[QueueAsked]) -> list[dict[str, object]]:
+    return [
+        {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+        for queue in queues
+    ]

@@ -1,0 +1,58 @@
+"""The name server's part: routes (105), brokers (106), topics (206)."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from paceline.types import GroupName, TopicName
+from paceline_gateway.remoting.codec import fields
+from paceline_gateway.remoting.codec.codes import ResponseCode
+from paceline_gateway.remoting.codec.frames import Command
+from paceline_gateway.remoting.codec.routes import cluster_info, json_of, route_of, route_of_retries
+from paceline_gateway.remoting.peers import Call, Place
+
+
+class Addresses(Protocol):
+    """Where the listeners of broker groups are."""
+
+    cluster_name: str
+
+    def of(self, place: Place) -> Mapping[GroupName, str]:
+        """host:port by broker group, as a client at that place reaches them."""
+        ...
+
+
+class Naming:
+    """Handlers that know the listeners."""
+
+    def __init__(self, addresses: Addresses) -> None:
+        self._addresses = addresses
+
+    async def route(self, call: Call) -> Command:
+        """105."""
+        topic = fields.text(call.request, "topic")
+        cluster = call.user.cluster.cluster
+        addresses = self._addresses.of(call.peer.place)
+        name = self._addresses.cluster_name
+        found = cluster.topic(topic)
+        if found is not None:
+            return call.ok(body=json_of(route_of(found, addresses, cluster=name)))
+        if cluster.view is not None:
+            route = route_of_retries(topic, cluster.view, addresses, cluster=name)
+            if route is not None:
+                return call.ok(body=json_of(route))
+        error = await cluster.no_topic(TopicName(topic))
+        return call.request.answer(
+            ResponseCode.TOPIC_NOT_EXIST,
+            remark=f"No topic route info in name server for the topic: {topic} ({error.message})",
+        )
+
+    async def brokers(self, call: Call) -> Command:
+        """106."""
+        addresses = self._addresses.of(call.peer.place)
+        return call.ok(body=json_of(cluster_info(addresses, cluster=self._addresses.cluster_name)))
+
+    async def topics(self, call: Call) -> Command:
+        """206."""
+        view = call.user.cluster.cluster.view
+        names = [] if view is None else sorted(view.topics)
+        return call.ok(body=json_of({"topicList": names}))

@@ -1,0 +1,226 @@
+"""Messages that clients send: codes 10, 310, 320, and halves of transactions.
+
+A send is a plain function: no task, no future. The producer puts what is sent in one turn of the
+loop into one batch of each queue, and calls back.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from paceline.errors import BadRequestError, PacelineError, QueueNotFoundError
+from paceline.message import Message
+from paceline.net.cluster import Cluster
+from paceline.producer.producer import send_library, send_library_batch
+from paceline.producer.results import SendResult
+from paceline.producer.validation import is_delayed
+from paceline.queues import QueueName
+from paceline.types import GroupName, QueueId, TopicName
+from paceline.wire import properties as names
+from paceline_gateway.remoting.codec import fields
+from paceline_gateway.remoting.codec.bodies import plain_body
+from paceline_gateway.remoting.codec.codes import (
+    TRANSACTION_BITS,
+    TRANSACTION_PREPARED,
+    RequestCode,
+)
+from paceline_gateway.remoting.codec.frames import Command
+from paceline_gateway.remoting.codec.message_ids import message_id, physical_offset
+from paceline_gateway.remoting.codec.properties import parse_properties
+from paceline_gateway.remoting.codec.store_format import FLAG, decode_batch
+from paceline_gateway.remoting.peers import Call
+
+_LONG = {
+    "a": "producerGroup",
+    "b": "topic",
+    "e": "queueId",
+    "f": "sysFlag",
+    "h": "flag",
+    "i": "properties",
+    "m": "batch",
+}
+"""Names of version 2, which are letters, in version 1."""
+_SHORT = {long: short for short, long in _LONG.items()}
+_OF_MESSAGE = frozenset({"TAGS", "DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
+"""Properties that are fields of a message here."""
+_QUEUES_MAX = 2**16
+
+
+class Sent(NamedTuple):
+    """What a request asks to be stored."""
+
+    messages: list[Message]
+    is_half: bool
+    is_unit: bool
+    """All of them or none."""
+
+
+def read_send(request: Command, group: GroupName, queue_of: "QueueOf") -> Sent:
+    """The messages in a request. BadRequestError, TooLargeError, NotFoundError."""
+    of = request.fields
+    is_short = request.code in (
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+    )
+    name: dict[str, str] = _SHORT if is_short and "b" in of else {}
+    topic = fields.text(request, name.get("topic", "topic"))
+    queue_id = fields.integer(request, name.get("queueId", "queueId"), -1)
+    sys_flag = fields.integer(request, name.get("sysFlag", "sysFlag"), 0)
+    flag = fields.integer(request, name.get("flag", "flag"), 0)
+    properties = parse_properties(of.get(name.get("properties", "properties"), ""))
+    queue = QueueName(TopicName(topic), group, QueueId(queue_of(topic, queue_id)))
+    body = bytes(request.body)
+    if request.code == RequestCode.SEND_BATCH_MESSAGE or fields.flag(
+        request, name.get("batch", "batch")
+    ):
+        messages = [
+            message_of(topic, queue, member.body, {**properties, **member.properties}, member.flag)
+            for member in decode_batch(body)
+        ]
+        return Sent(messages, is_half=False, is_unit=True)
+    is_half = (
+        sys_flag & TRANSACTION_BITS == TRANSACTION_PREPARED or properties.get("TRAN_MSG") == "true"
+    )
+    if is_half:
+        properties.setdefault(
+            names.PRODUCER_GROUP, of.get(name.get("producerGroup", "producerGroup"), "")
+        )
+    message = message_of(topic, queue, plain_body(body, sys_flag), properties, flag)
+    if is_half and is_delayed(message):
+        raise BadRequestError("a transactional message cannot be delayed", field="properties")
+    return Sent([message], is_half=is_half, is_unit=False)
+
+
+def message_of(
+    topic: str, queue: QueueName, body: bytes, properties: dict[str, str], flag: int
+) -> Message:
+    """A message with the properties that its client gave it. BadRequestError."""
+    keys = properties.get(names.KEYS)
+    kept = {
+        name: value
+        for name, value in properties.items()
+        if name
+        and name not in _OF_MESSAGE
+        and (name not in names.RESERVED or name in names.LIBRARY)
+    }
+    message = Message(
+        topic,
+        body,
+        keys.split()[0] if keys and not keys.isspace() else None,
+        properties.get("TAGS") or None,
+        kept,
+        queue=queue,
+    )
+    if flag:
+        kept[FLAG] = str(flag)
+    if not _OF_MESSAGE.isdisjoint(properties):
+        _delay(message, properties)
+    return message
+
+
+def _delay(message: Message, properties: dict[str, str]) -> None:
+    level = _number(properties, "DELAY")
+    if level:
+        message.delay_level = level
+    elif (seconds := _number(properties, "TIMER_DELAY_SEC")) is not None:
+        message.delay_ms = seconds * 1000
+    elif (milliseconds := _number(properties, "TIMER_DELAY_MS")) is not None:
+        message.delay_ms = milliseconds
+    elif (due := _number(properties, "TIMER_DELIVER_MS")) is not None:
+        message.delivery_unix_ms = due
+
+
+def _number(properties: dict[str, str], name: str) -> int | None:
+    found = properties.get(name)
+    if not found:
+        return None
+    if not (found.isascii() and found.isdigit() and len(found) <= 18):
+        raise BadRequestError(f"{name} must be a number, not {found[:32]}", field=name)
+    return int(found)
+
+
+class QueueOf:
+    """Which queue of a broker group a client's queue id means: -1 is any, in turn."""
+
+    def __init__(self, cluster: Cluster, group: GroupName) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._turn = 0
+
+    def __call__(self, topic: str, queue_id: int) -> int:
+        if queue_id >= 0:
+            if queue_id >= _QUEUES_MAX:
+                raise QueueNotFoundError(f"topic {topic} has no queue {queue_id}", queue=queue_id)
+            return queue_id
+        found = self._cluster.topic(topic)
+        count = 0 if found is None else found.write_queues.get(self._group, 0)
+        if not count:
+            return 0  # whether there is such a topic, or will be, sending it says
+        self._turn += 1
+        return self._turn % count
+
+
+def send(call: Call) -> None:
+    """Carry out a request to send; the peer is answered when the outcome is known."""
+    peer, request, user = call.peer, call.request, call.user
+    group = peer.place.group
+    assert group is not None
+    try:
+        sent = read_send(request, group, user.queue_of(group))
+        producer = user.halves if sent.is_half else user.cluster.producer
+        if sent.is_unit:
+            user.spawn(_send_unit(call, sent.messages), name="send-batch")
+            return
+        sending = send_library(producer, sent.messages[0])
+    except PacelineError as error:
+        peer.fail(request, error)
+        return
+    sending.on_sent(partial(_sent, call, sent.messages))
+
+
+async def _send_unit(call: Call, messages: list[Message]) -> None:
+    try:
+        results = await send_library_batch(call.user.cluster.producer, messages, _as_asked)
+    except PacelineError as error:
+        call.peer.fail(call.request, error)
+        return
+    call.peer.answer(call.request, sent_answer(call, messages, list(results)))
+
+
+def _as_asked(queues: Sequence[QueueName], message: Message, arg: object) -> QueueName:
+    """One queue for all, whatever their keys are."""
+    assert message.queue is not None
+    return message.queue
+
+
+def _sent(
+    call: Call, messages: list[Message], result: SendResult | None, error: PacelineError | None
+) -> None:
+    if error is not None:
+        call.peer.fail(call.request, error)
+    else:
+        assert result is not None
+        call.peer.answer(call.request, sent_answer(call, messages, [result]))
+
+
+def sent_answer(call: Call, messages: Iterable[Message], results: list[SendResult]) -> Command:
+    """SendMessageResponseHeader."""
+    first = results[0]
+    host = call.peer.store_host
+    answer = {
+        "msgId": ",".join(message_id(host, _physical(result)) for result in results),
+        "queueId": str(first.queue_id),
+        "queueOffset": str(max(0, first.queue_offset)),
+    }
+    unique_key = next(iter(messages)).properties
+    if unique_key and names.UNIQ_KEY in unique_key:
+        answer["transactionId"] = unique_key[names.UNIQ_KEY]
+    if first.recall_handle is not None:
+        answer["recallHandle"] = first.recall_handle
+    return call.ok(answer)
+
+
+def _physical(result: SendResult) -> int:
+    at = result.stored_at
+    return physical_offset(0 if at is None else at.position, result.number)

@@ -1,0 +1,305 @@
+"""The sockets of the remoting door: one listener for the name server, two for each broker group.
+
+Requests are pipelined and answered in any order; the answers of one turn of the loop leave in one
+write. A connection is not read from while too much of it waits to be answered or to be taken.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import cast
+
+from paceline.errors import ConfigError, PacelineError
+from paceline.net.cluster import Cluster
+from paceline.platform.runtime import cancel_and_wait, spawn
+from paceline.security.listening import Listening, listen
+from paceline.security.node_tls import NodeTls
+from paceline.server.byte_budget import ByteBudget, source_of
+from paceline.types import GroupName
+from paceline.wire.cluster import ClusterView
+from paceline_gateway.clusters import UserClusters
+from paceline_gateway.remoting.codec.codes import RequestCode
+from paceline_gateway.remoting.codec.frames import FRAME_BYTES_MAX, Command, encode, take_frames
+from paceline_gateway.remoting.codec.routes import PORT_STEP, VIP_BELOW, group_numbers
+from paceline_gateway.remoting.dispatch import Authenticator, Dispatcher
+from paceline_gateway.remoting.peers import Peer, Place
+
+log = logging.getLogger("paceline.gateway")
+
+IDLE_S = 120.0
+"""RocketMQ's serverChannelMaxIdleTimeSeconds."""
+TASKS_MAX = 512
+"""Requests of one connection under way, polls apart; more are not read."""
+WRITE_BYTES_HIGH = 4 * 1024 * 1024
+TAKING_S = 30.0
+"""A client that takes nothing for so long while this much waits for it is disconnected."""
+_POLLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE)
+
+
+class Connection(asyncio.Protocol):
+    """One client."""
+
+    def __init__(self, door: "RemotingDoor", group: GroupName | None) -> None:
+        self._door = door
+        self._group = group
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._peer: Peer | None = None
+        self._received = bytearray()
+        self._outgoing: list[bytes] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._requests = 0
+        """Under way, polls apart."""
+        self._heard_at = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_stuck = False
+        """The client does not take what is written."""
+        self._is_paused = False
+        self._holder = door.budget.holder("")
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclasses of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
+        host, port = transport.get_extra_info("sockname")[:2]
+        peername = transport.get_extra_info("peername")
+        source = source_of(peername[0]) if peername else ""
+        self._holder.close()
+        self._holder = self._door.budget.holder(source)
+        place = Place(self._group, self._door.advertised_host or host, port)
+        self._peer = Peer(place, source, self._write, self._transport.abort)
+        if self._door.describe_tls is not None:
+            self._peer.is_encrypted, self._peer.certified = self._door.describe_tls(transport)
+        self._door.connected(self, self._peer)
+        self._timer = self._loop.call_later(IDLE_S, self._look_whether_idle)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        assert self._peer is not None
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self._holder.close()
+        self._door.disconnected(self, self._peer)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_at = self._loop.time()
+        received = self._received
+        received += data
+        self._hold()
+        self._take()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    def _take(self) -> None:
+        assert self._peer is not None
+        taken = take_frames(self._received, frame_bytes_max=self._door.frame_bytes_max)
+        del self._received[: taken.size_bytes]
+        for command in taken.commands:
+            self._begin(command)
+        if taken.fault is not None:
+            log.info(
+                "frame_refused",
+                extra={"source": self._peer.source, "error": taken.fault.message},
+            )
+            self._flush()
+            self.close()
+        self._hold()
+        self._regulate()
+
+    def _hold(self) -> None:
+        """Bytes that are received and not taken; no room for them: the connection ends."""
+        change = len(self._received) - self._holder.held_bytes
+        if change < 0:
+            self._holder.give(-change)
+        elif change > 0 and not self._holder.take(change):
+            log.warning("no_room", extra={"bytes": len(self._received)})
+            self.close()
+
+    def _begin(self, command: Command) -> None:
+        assert self._peer is not None
+        task = self._door.dispatcher.received(self._peer, command)
+        if task is None:
+            return
+        is_poll = command.code in _POLLS
+        if not is_poll:
+            self._requests += 1
+        self._tasks.add(task)
+        task.add_done_callback(self._polled if is_poll else self._done)
+
+    def _polled(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._polled(task)
+        self._requests -= 1
+        self._regulate()
+
+    def _regulate(self) -> None:
+        """Read on, or not for now."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        is_full = self._requests >= TASKS_MAX or self._is_stuck
+        if is_full and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+        elif not is_full and self._is_paused:
+            self._is_paused = False
+            self._transport.resume_reading()
+
+    # -- answers ----------------------------------------------------------------------------------
+
+    def _write(self, command: Command) -> None:
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
+        self._outgoing += encode(command)
+
+    def _flush(self) -> None:
+        outgoing, self._outgoing = self._outgoing, []
+        if outgoing and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(b"".join(outgoing))
+
+    def pause_writing(self) -> None:
+        self._is_stuck = True
+        self._loop.call_later(TAKING_S, self._look_whether_stuck)
+        self._regulate()
+
+    def resume_writing(self) -> None:
+        self._is_stuck = False
+        self._regulate()
+
+    def _look_whether_stuck(self) -> None:
+        if self._is_stuck:
+            log.info("slow_reader", extra={"source": self._peer.source if self._peer else ""})
+            self.close()
+
+    def _look_whether_idle(self) -> None:
+        left = self._heard_at + IDLE_S - self._loop.time()
+        if left <= 0 and not self._tasks:
+            self.close()
+            return
+        self._timer = self._loop.call_later(max(1.0, left), self._look_whether_idle)
+
+
+DescribeTls = Callable[[asyncio.BaseTransport], tuple[bool, Collection[str]]]
+"""Of a connection: whether it is encrypted, and the users that its certificate is for."""
+
+
+class RemotingDoor:
+    """The listeners and what is behind them. `start`, `close`."""
+
+    def __init__(
+        self,
+        users: UserClusters,
+        authenticator: Authenticator,
+        cluster: Cluster,
+        *,
+        host: str,
+        port: int,
+        tls: NodeTls | None = None,
+        advertised_host: str = "",
+        cluster_name: str = "paceline",
+        budget: ByteBudget | None = None,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        describe_tls: DescribeTls | None = None,
+    ) -> None:
+        """`cluster`: as the gateway itself sees it, to know the broker groups. `port`: of the name
+        server; the listener of broker group number n is at port + 10 n, and at two below; 0: every
+        listener at a free port. `advertised_host`: what clients are told to connect to; empty: the
+        address that they have come to."""
+        self.cluster_name = cluster_name
+        self.advertised_host = advertised_host
+        self.frame_bytes_max = frame_bytes_max
+        self.describe_tls = describe_tls
+        self.budget = budget or ByteBudget()
+        self.dispatcher = Dispatcher(users, authenticator, self)
+        self._cluster = cluster
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._name_server: Listening | None = None
+        self._listening: dict[GroupName, list[Listening]] = {}
+        self._connections: set[Connection] = set()
+        self._opening: asyncio.Task[None] | None = None
+        self._is_due = False
+        self._end_listening: Callable[[], None] = lambda: None
+
+    @property
+    def port(self) -> int:
+        """Of the name server."""
+        assert self._name_server is not None
+        return self._name_server.port
+
+    async def start(self) -> None:
+        """Listen. ConfigError: a port is in use."""
+        self._cluster.start()
+        view = await self._cluster.watch.wait_for(lambda view: bool(view.groups), timeout_ms=30_000)
+        self._name_server = await self._listen(None, self._port)
+        await self._open(view)
+        self._end_listening = self._cluster.watch.listen(self._on_view)
+
+    async def close(self) -> None:
+        self._end_listening()
+        await cancel_and_wait(*([] if self._opening is None else [self._opening]))
+        for listening in [self._name_server, *sum(self._listening.values(), [])]:
+            if listening is not None:
+                listening.close()
+        for connection in list(self._connections):
+            connection.close()
+        await self.dispatcher.close()
+
+    def of(self, place: Place) -> Mapping[GroupName, str]:
+        """Where a client at that place reaches the broker groups."""
+        host = f"[{place.host}]" if ":" in place.host else place.host
+        return {group: f"{host}:{each[0].port}" for group, each in self._listening.items()}
+
+    def connected(self, connection: Connection, peer: Peer) -> None:
+        """A client has come."""
+        self._connections.add(connection)
+        self.dispatcher.clients.peers.add(peer)
+
+    def disconnected(self, connection: Connection, peer: Peer) -> None:
+        """It has gone."""
+        self._connections.discard(connection)
+        self.dispatcher.gone(peer)
+
+    def _on_view(self, view: ClusterView) -> None:
+        if set(view.groups) != set(self._listening) and self._opening is None:
+            self._opening = spawn(self._follow(view), name="remoting-listeners")
+            self._opening.add_done_callback(self._opened)
+
+    def _opened(self, _: object) -> None:
+        self._opening = None
+
+    async def _follow(self, view: ClusterView) -> None:
+        try:
+            await self._open(view)
+        except PacelineError as error:
+            log.error("group_not_served", extra={"error": error.message})
+
+    async def _open(self, view: ClusterView) -> None:
+        for group in [group for group in self._listening if group not in view.groups]:
+            for listening in self._listening.pop(group):
+                listening.close()
+        for group, number in group_numbers(view).items():
+            if group in self._listening:
+                continue
+            port = self._port + PORT_STEP * number if self._port else 0
+            found = [await self._listen(group, port)]
+            if port:
+                found.append(await self._listen(group, port - VIP_BELOW))
+            self._listening[group] = found
+
+    async def _listen(self, group: GroupName | None, port: int) -> Listening:
+        try:
+            return await listen(lambda: Connection(self, group), self._host, port, tls=self._tls)
+        except OSError as error:
+            what = "the name server" if group is None else f"broker group {group}"
+            raise ConfigError(f"port {port} for {what} cannot be opened: {error}") from error

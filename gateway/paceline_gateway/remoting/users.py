@@ -1,0 +1,62 @@
+"""What the remoting door keeps for one user at one address, over that user's connections."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from paceline.platform.runtime import cancel_and_wait, spawn
+from paceline.producer.settings import ProducerSettings
+from paceline.producer.transaction import HalfProducer
+from paceline.producer.transaction_ends import TransactionEndSender
+from paceline.types import GroupName
+from paceline_gateway.clusters import UserCluster
+from paceline_gateway.remoting.groups import Groups
+from paceline_gateway.remoting.locks import Locks
+from paceline_gateway.remoting.queue_reader import QueueReader
+from paceline_gateway.remoting.sending import QueueOf
+from paceline_gateway.remoting.transactions import Checks
+
+_KEPT_BYTES_MAX = 32 * 1024 * 1024
+
+
+class RemotingUser:
+    """Owner of the state of one `UserCluster`; it outlives connections."""
+
+    def __init__(self, cluster: UserCluster) -> None:
+        settings = ProducerSettings()
+        self.cluster = cluster
+        self.links = cluster.links
+        self.halves = HalfProducer(cluster.cluster, settings=settings)
+        self.ends = TransactionEndSender(
+            self.links,
+            timeout_ms=settings.delivery_timeout_ms,
+            attempt_ms=settings.request_timeout_ms,
+        )
+        self.reader = QueueReader(cluster.cluster, kept_bytes_max=_KEPT_BYTES_MAX)
+        self.groups = Groups(cluster.cluster, self.links)
+        client_id = f"gateway-{cluster.cluster.random.token(8).hex()}"
+        self.checks = Checks(cluster.cluster, self.links, self.groups, client_id)
+        self.locks = Locks()
+        self._queue_of: dict[GroupName, QueueOf] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def queue_of(self, group: GroupName) -> QueueOf:
+        """Which queues of a broker group sends without one go to."""
+        found = self._queue_of.get(group)
+        if found is None:
+            found = self._queue_of[group] = QueueOf(self.cluster.cluster, group)
+        return found
+
+    def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        """Work that no request waits for; it answers for itself."""
+        task = spawn(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        await self.checks.close()
+        await self.groups.close()
+        await cancel_and_wait(*self._tasks)
+        await self.halves.close()
+        await self.ends.close()
+        await self.reader.close()

@@ -1,0 +1,81 @@
+"""Clients of the remoting protocol at a real cluster: retries, and a master that is killed."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import orjson
+from tests.support.gateway.remoting import Anybody, RemotingClient
+from tests.support.process.harness import RunningCluster, running_cluster
+
+from paceline import AdminClient
+from paceline.net.cluster import Cluster
+from paceline.types import GroupName
+from paceline_gateway.clusters import UserClusters
+from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode
+from paceline_gateway.remoting.server import RemotingDoor
+
+
+async def test_acknowledged_messages_outlive_their_master_and_retries_come(tmp_path: Path) -> None:
+    with running_cluster(tmp_path / "data") as cluster:
+        async with AdminClient(cluster.bootstrap) as admin, _a_client(cluster, admin) as client:
+            acknowledged = [b"%d" % number for number in range(100)]
+            for answer in await asyncio.gather(*map(client.begin_send, acknowledged)):
+                assert answer.code == ResponseCode.SUCCESS, answer.remark
+            view = await admin.view()
+            master = view.groups[GroupName("g1")].master_view()
+            assert master is not None
+            [name] = [
+                node["name"]
+                for node in cluster.brokers()
+                if node["address"] == master.client_address
+            ]
+            cluster.send_signal(name, signal.SIGKILL)
+            late = await client.send(b"late", properties={"UNIQ_KEY": "U1"})
+            assert late.code == ResponseCode.SUCCESS, late.remark
+
+            got: list[bytes] = []
+            offset = 0
+            while len(got) < 101:
+                answer, messages = await client.pull(offset, wait_ms=5_000)
+                got += [message.body for message in messages]
+                offset = int(answer.fields["nextBeginOffset"])
+            await client.heartbeat("10.0.0.1@1", consumers=["g"])
+            back = await client.ask(
+                RequestCode.CONSUMER_SEND_MSG_BACK,
+                {"group": "g", "offset": int(late.fields["msgId"][16:], 16), "delayLevel": 1},
+            )
+            assert back.code == ResponseCode.SUCCESS, back.remark
+            retried: list[str] = []
+            async with asyncio.timeout(30):
+                while not retried:
+                    _, messages = await client.pull(0, "%RETRY%g", wait_ms=5_000)
+                    retried = [message.properties["UNIQ_KEY"] for message in messages]
+
+        assert got == [*acknowledged, b"late"]
+        assert retried == ["U1"]
+
+
+@asynccontextmanager
+async def _a_client(cluster: RunningCluster, admin: AdminClient) -> AsyncIterator[RemotingClient]:
+    """A client of broker group g1, through a door in this process, with a topic of one queue."""
+    await admin.topics.create("orders", queues=1)
+    users = UserClusters(lambda principal: Cluster(cluster.bootstrap))
+    own = Cluster(cluster.bootstrap)
+    door = RemotingDoor(users, Anybody(), own, host="127.0.0.1", port=0)
+    await door.start()
+    naming = await RemotingClient.connect(f"127.0.0.1:{door.port}")
+    route = await naming.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
+    brokers = orjson.loads(bytes(route.body))["brokerDatas"]
+    address = next(each["brokerAddrs"]["0"] for each in brokers if each["brokerName"] == "g1")
+    client = await RemotingClient.connect(address)
+    try:
+        yield client
+    finally:
+        await client.close()
+        await naming.close()
+        await door.close()
+        await users.close()
+        await own.close()
