@@ -69,8 +69,9 @@ class Dispatcher:
         self.clients = Clients()
         self._clusters = users
         self._authenticator = authenticator
-        self._users: dict[tuple[str, str], RemotingUser] = {}
-        self._starting: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._users: dict[Principal, RemotingUser] = {}
+        self._starting: dict[Principal, asyncio.Task[None]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
         naming = Naming(addresses)
         replies = Replies(self.clients)
         self._at_name_server: dict[int, Handler] = {
@@ -93,6 +94,7 @@ class Dispatcher:
         while self._users:
             _, user = self._users.popitem()
             await user.close()
+        await asyncio.gather(*self._closing)
 
     def received(self, peer: Peer, request: Command) -> "asyncio.Task[None] | None":
         """Carry out a request; a task, if it takes one. Sends take none."""
@@ -113,7 +115,7 @@ class Dispatcher:
         except PacelineError as error:
             peer.fail(request, error)
             return None
-        user = self._users.get((principal.user, principal.source))
+        user = self._users.get(principal)
         if user is not None and user is peer.user and request.code in SENDS:
             if peer.place.group is None:
                 peer.answer(request, _unsupported(peer, request))
@@ -143,22 +145,23 @@ class Dispatcher:
             peer.answer(request, answer)
 
     async def _user(self, principal: Principal) -> RemotingUser:
-        key = (principal.user, principal.source)
-        found = self._users.get(key)
+        found = self._users.get(principal)
         if found is not None:
             return found
-        starting = self._starting.get(key)
+        starting = self._starting.get(principal)
         if starting is None:
-            starting = self._starting[key] = spawn(self._start(principal), name="remoting-user")
-            starting.add_done_callback(lambda _: self._starting.pop(key, None))
+            starting = self._starting[principal] = spawn(
+                self._start(principal), name="remoting-user"
+            )
+            starting.add_done_callback(lambda _: self._starting.pop(principal, None))
         await asyncio.shield(starting)
-        return self._users[key]
+        return self._users[principal]
 
     async def _start(self, principal: Principal) -> None:
         cluster = await self._clusters.of(principal)
         user = RemotingUser(cluster)
         await user.halves.start()
-        self._users[principal.user, principal.source] = user
+        self._users[principal] = user
 
     def gone(self, peer: Peer) -> None:
         """Its connection has ended."""
@@ -166,6 +169,13 @@ class Dispatcher:
         self.clients.peers.discard(peer)
         if peer.user is not None and peer.client_id:
             peer.user.groups.left(peer)
+        user = peer.user
+        if user is not None and not any(each.user is user for each in self.clients.peers):
+            for principal in [key for key, each in self._users.items() if each is user]:
+                del self._users[principal]
+                task = spawn(user.close(), name="close-remoting-user")
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
 
 
 def _unsupported(peer: Peer, request: Command) -> Command:

@@ -238,11 +238,11 @@ class RemotingDoor:
         return self._name_server.port
 
     async def start(self) -> None:
-        """Listen. ConfigError: a port is in use."""
-        self._cluster.start()
-        view = await self._cluster.watch.wait_for(lambda view: bool(view.groups), timeout_ms=30_000)
+        """Listen as the name server; the listeners of broker groups follow as they are known, those
+        that are known now before this returns. ConfigError: a port is in use."""
         self._name_server = await self._listen(None, self._port)
-        await self._open(view)
+        if self._cluster.view is not None:
+            await self._open(self._cluster.view)
         self._end_listening = self._cluster.watch.listen(self._on_view)
 
     async def close(self) -> None:
@@ -279,10 +279,15 @@ class RemotingDoor:
         self._opening = None
 
     async def _follow(self, view: ClusterView) -> None:
-        try:
-            await self._open(view)
-        except PacelineError as error:
-            log.error("group_not_served", extra={"error": error.message})
+        while True:
+            try:
+                await self._open(view)
+            except PacelineError as error:
+                log.error("group_not_served", extra={"error": error.message})
+            now = self._cluster.view
+            if now is None or set(now.groups) == set(view.groups):
+                return
+            view = now
 
     async def _open(self, view: ClusterView) -> None:
         for group in [group for group in self._listening if group not in view.groups]:

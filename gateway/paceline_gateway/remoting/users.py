@@ -25,6 +25,7 @@ class RemotingUser:
     def __init__(self, cluster: UserCluster) -> None:
         settings = ProducerSettings()
         self.cluster = cluster
+        self._release = cluster.hold()
         self.links = cluster.links
         self.halves = HalfProducer(cluster.cluster, settings=settings)
         self.ends = TransactionEndSender(
@@ -60,3 +61,4 @@ class RemotingUser:
         await self.halves.close()
         await self.ends.close()
         await self.reader.close()
+        self._release()

@@ -65,6 +65,8 @@ async def _a_client(cluster: RunningCluster, admin: AdminClient) -> AsyncIterato
     users = UserClusters(lambda principal: Cluster(cluster.bootstrap))
     own = Cluster(cluster.bootstrap)
     door = RemotingDoor(users, Anybody(), own, host="127.0.0.1", port=0)
+    own.start()
+    await own.watch.wait_for(lambda view: bool(view.groups), timeout_ms=10_000)
     await door.start()
     naming = await RemotingClient.connect(f"127.0.0.1:{door.port}")
     route = await naming.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})

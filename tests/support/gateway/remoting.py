@@ -240,6 +240,8 @@ async def a_gateway(**options: Any) -> AsyncIterator[Gateway]:
         users = UserClusters(lambda principal: Cluster(bootstrap))
         own = Cluster(bootstrap)
         door = RemotingDoor(users, Anybody(), own, host="127.0.0.1", port=0, **options)
+        own.start()
+        await own.watch.wait_for(lambda view: bool(view.groups), timeout_ms=10_000)
         await door.start()
         gateway = Gateway(broker, door)
         try:
