@@ -102,6 +102,7 @@ class BlockingSimpleConsumer(Blocking[SimpleConsumer]):
     ack = waits(SimpleConsumer.ack)
     change_invisible = waits(SimpleConsumer.change_invisible)
     change_handle = waits(SimpleConsumer.change_handle)
+    give_back = waits(SimpleConsumer.give_back)
 
 
 class BlockingPushConsumer(Blocking[PushConsumer]):

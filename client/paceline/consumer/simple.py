@@ -400,6 +400,15 @@ class SimpleConsumer(Client):
             self._held([changed], invisible_ms)
         return changed
 
+    async def give_back(self, messages: Iterable[PoppedMessage]) -> None:
+        """Others may have these messages at once: the application has not looked at them, so it
+        costs them no attempt. If it fails, their invisible time runs out."""
+        given = [
+            message._replace(handle=await self._renewing.release(message.handle))
+            for message in messages
+        ]
+        self._give_back(given)
+
     async def change_handle(self, handle: str, invisible_ms: int) -> tuple[str, int]:
         """`change_invisible` of the message that `handle` is of: the new handle, and until when."""
         group = self._broker_group(handle)

@@ -133,6 +133,21 @@ async def test_renewed_messages_stay_invisible_and_their_first_receipt_still_cou
         assert await consumer.receive(wait_ms=0) == []
 
 
+async def test_what_is_given_back_comes_at_once_and_has_cost_no_attempt() -> None:
+    settings = SimpleSettings(auto_renew=True)
+    async with a_door() as door, a_consumer(door, settings=settings) as consumer:
+        send(door, b"a", b"b")
+        first = await consumer.receive(1)
+
+        await consumer.give_back(first)
+        again = [message for _ in range(2) for message in await consumer.receive(1)]
+
+        assert sorted(bodies(again)) == [b"a", b"b"]
+        assert [message.attempt for message in again] == [1, 1]
+        with pytest.raises(ReceiptExpiredError):
+            await consumer.ack(first)
+
+
 async def test_wrong_use_says_what_is_wrong() -> None:
     with pytest.raises(ConfigError, match="invisible_ms"):
         SimpleConsumer("127.0.0.1:1", group="g", settings=SimpleSettings(invisible_ms=1))
