@@ -41,9 +41,7 @@ class LoopThread:
 
     def call(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Run `await work()` on the loop and wait for the result."""
-        if not self._thread.is_alive():
-            is_forked = os.getpid() != self._pid
-            raise ShuttingDownError(FORKED if is_forked else "this client is closed")
+        self._check_runs()
 
         async def run() -> ResultT:
             return await work()
@@ -54,6 +52,16 @@ class LoopThread:
         except BaseException:
             pending.cancel()  # Ctrl-C in the waiting thread ends the work as well
             raise
+
+    def _check_runs(self) -> None:
+        if not self._thread.is_alive():
+            is_forked = os.getpid() != self._pid
+            raise ShuttingDownError(FORKED if is_forked else "this client is closed")
+
+    def soon(self, work: Callable[[], object]) -> None:
+        """Have `work()` called on the loop, without waiting for it; ShuttingDownError."""
+        self._check_runs()
+        self._loop.call_soon_threadsafe(work)
 
     def stop(self) -> None:
         """Stop the loop and wait for the thread."""

@@ -24,6 +24,7 @@ from paceline import (
     ReceivedMessage,
     ShuttingDownError,
 )
+from paceline.blocking.twin import LoopThread
 
 FIRST = PushSettings(start="first")
 
@@ -130,3 +131,16 @@ async def test_a_client_in_a_forked_child_says_that_it_is_the_parents() -> None:
     assert ShuttingDownError.__name__ in said
     assert "made before its process forked" in said
     assert "made before its process forked" in blocking
+
+
+async def test_work_is_handed_to_a_loop_without_waiting_for_it() -> None:
+    def script(bootstrap: str) -> bool:
+        thread, done = LoopThread("soon"), threading.Event()
+        thread.soon(done.set)
+        is_done = done.wait(20)
+        thread.stop()
+        with pytest.raises(ShuttingDownError):
+            thread.soon(done.set)
+        return is_done
+
+    assert await in_a_thread(script)
