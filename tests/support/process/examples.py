@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.support.process.harness import RunningCluster, end_with_parent
 
 ROOT = Path(__file__).parents[3]
-EXAMPLE_TIMEOUT_S = 30
+EXAMPLE_TIMEOUT_S = 90
 FENCE = re.compile(
     r"^```(?P<language>\w+)(?P<mark> runnable)?\n(?P<text>.*?)^```$"
     r"(?:\n+```text\n(?P<says>.*?)^```$)?",
