@@ -87,9 +87,7 @@ class Channel(virtual.Channel):
         if exclusive or auto_delete or (expires and not durable):
             self._temporary(queue)
         elif queue not in self._connected.temporary:
-            priority = min(9, int(arguments.get("x-max-priority") or 0))
-            declare = self._declarations.declare_queue
-            self._session.call(lambda: declare(queue, max_priority=priority))
+            self._session.call(lambda: self._declarations.declare_queue(queue))
         return queue_declare_ok_t(queue, 0, 0)
 
     def _temporary(self, queue: str) -> TemporaryQueue:
@@ -191,10 +189,7 @@ class Channel(virtual.Channel):
         key, tag = key_of(payload), tag_of(routing_key)
         for queue in queues:
             topic = topic_of_queue(queue)
-            priority = declarations.step(priority_of(payload))
-            if priority:
-                topic = await declarations.declare_step(queue, priority)
-            message = Message(topic, body, key=key, tag=tag)
+            message = Message(topic, body, key=key, tag=tag, priority=priority_of(payload))
             await clients.producer.send(sent_later(message, due_of(payload), now_unix_ms=now))
         if is_read:
             topic = topic_of_exchange(exchange or TEMPORARY)

@@ -1,11 +1,11 @@
 """Queues, exchanges and bindings of kombu, as topics, consumer groups and attributes of a cluster.
 
-A durable queue is a topic (of type MIXED, so that it takes delayed messages), and its consumers are
+A durable queue is a topic of type PRIORITY, which takes delayed messages too, and its consumers are
 one consumer group of the same name. An exchange has a topic only once somebody reads it: a queue
 that is bound to a fanout exchange, or a temporary queue (`temporary`). All on the session's loop.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from contextlib import suppress
 
 from paceline.errors import (
@@ -27,10 +27,10 @@ from paceline.kombu.names import topic_of_exchange, topic_of_queue
 from paceline.kombu.session import Clients
 from paceline.types import ConsumerGroupName, TopicName
 from paceline.wire.cluster import ClusterView
-from paceline.wire.topics import MIXED, TopicView
+from paceline.wire.topics import NORMAL, PRIORITY, TopicView
 
-PRIORITY_STEPS = (0, 3, 6, 9)
-QUEUES_DEFAULT = 4
+QUEUES_DEFAULT = 10
+"""Of a queue's topic in each broker group: one for each priority, 0 to 9."""
 TEMPORARY = "kombu.temporary"
 """The exchange that stands for the default one for temporary queues: what is sent to a queue that
 has no topic goes there."""
@@ -40,17 +40,10 @@ _WAIT_MS = 10_000
 class Declarations:
     """Owned by a session; the routing table is made anew when the view has changed."""
 
-    def __init__(
-        self,
-        clients: Clients,
-        *,
-        queues: int = QUEUES_DEFAULT,
-        priority_steps: Sequence[int] = PRIORITY_STEPS,
-    ) -> None:
-        """`queues`: of a new queue's topic in each broker group; `priority_steps`: from 0 on."""
+    def __init__(self, clients: Clients, *, queues: int = QUEUES_DEFAULT) -> None:
+        """`queues`: of a new queue's topic in each broker group."""
         self._clients = clients
         self._queues = queues
-        self._steps = sorted({0, *priority_steps})
         self._table = RoutingTable()
         self._table_of: ClusterView | None = None
         self._asked_ms: dict[str, int] = {}
@@ -60,15 +53,6 @@ class Declarations:
 
     def topic(self, name: str) -> TopicView | None:
         return self._clients.cluster.topic(name)
-
-    def step(self, priority: int) -> int:
-        """The step that a priority belongs to."""
-        return max(step for step in self._steps if step <= max(0, priority))
-
-    def topics_of(self, queue: str) -> list[str]:
-        """The topics of a queue's own messages that there are, the most urgent first."""
-        names = (topic_of_queue(queue, priority=step) for step in reversed(self._steps))
-        return [name for name in names if self.topic(name) is not None]
 
     def fanouts_of(self, queue: str) -> list[str]:
         """The topics of the fanout exchanges that a durable queue is bound to."""
@@ -113,37 +97,28 @@ class Declarations:
 
     # -- making -----------------------------------------------------------------------------------
 
-    async def declare_queue(self, queue: str, *, max_priority: int = 0) -> None:
+    async def declare_queue(self, queue: str) -> None:
         """A durable queue; does nothing where there is one."""
-        for step in self._steps:
-            if step <= max_priority:
-                await self._declare_topic(queue, step)
-
-    async def declare_step(self, queue: str, priority: int) -> str:
-        """The topic for messages of a priority."""
-        return await self._declare_topic(queue, self.step(priority))
-
-    async def _declare_topic(self, queue: str, step: int) -> str:
-        name = topic_of_queue(queue, priority=step)
+        name = topic_of_queue(queue)
         if self.topic(name) is None:
-            attributes = topic_attributes(queue=queue) if step == 0 else {}
-            await self._make_topic(name, self._queues, attributes)
+            await self._make_topic(name, self._queues, PRIORITY, topic_attributes(queue=queue))
         if ConsumerGroupName(name) not in self._clients.view.consumer_groups:
             with suppress(GroupExistsError):
                 await self._clients.admin.consumer_groups.create(name)
-        return name
 
     async def declare_exchange(self, exchange: str) -> str:
         """The topic of an exchange that somebody is about to read."""
         name = topic_of_exchange(exchange)
         if self.topic(name) is None:
-            await self._make_topic(name, 1, topic_attributes(exchange=exchange))
+            await self._make_topic(name, 1, NORMAL, topic_attributes(exchange=exchange))
         return name
 
-    async def _make_topic(self, name: str, queues: int, attributes: dict[str, str]) -> None:
+    async def _make_topic(
+        self, name: str, queues: int, message_type: str, attributes: dict[str, str]
+    ) -> None:
         try:
             await self._clients.admin.topics.create(
-                name, queues=queues, message_type=MIXED, attributes=attributes
+                name, queues=queues, message_type=message_type, attributes=attributes
             )
         except TopicExistsError:
             await self._clients.cluster.wait_topic(name, timeout_ms=_WAIT_MS)
@@ -166,32 +141,30 @@ class Declarations:
     # -- whole queues -----------------------------------------------------------------------------
 
     async def delete(self, queue: str) -> None:
-        """A durable queue with its messages, priorities, bindings and consumer groups."""
-        for name in self.topics_of(queue):
-            with suppress(TopicNotFoundError):
-                await self._clients.admin.topics.delete(name)
-            with suppress(GroupNotFoundError):
-                await self._clients.admin.consumer_groups.delete(name)
+        """A durable queue with its messages, bindings and consumer group."""
+        name = topic_of_queue(queue)
+        with suppress(TopicNotFoundError):
+            await self._clients.admin.topics.delete(name)
+        with suppress(GroupNotFoundError):
+            await self._clients.admin.consumer_groups.delete(name)
 
     async def size(self, queue: str) -> int:
         """Messages of a durable queue that are not acknowledged; not those that wait for their
         time."""
+        name, reader = topic_of_queue(queue), self._clients.reader
+        names = await reader.queues(name)
+        ranges = await reader.ranges(names)
+        committed = await reader.committed(name, names)
         count = 0
-        for name in self.topics_of(queue):
-            reader = self._clients.reader
-            names = await reader.queues(name)
-            ranges = await reader.ranges(names)
-            committed = await reader.committed(name, names)
-            for one in names:
-                done = committed[one]
-                count += ranges[one].end - (ranges[one].start if done is None else done)
+        for one in names:
+            done = committed[one]
+            count += ranges[one].end - (ranges[one].start if done is None else done)
         return count
 
     async def purge(self, queue: str) -> int:
         """Pass over all messages that a durable queue has; how many."""
-        count = await self.size(queue)
-        for name in self.topics_of(queue):
-            await self._clients.admin.consumer_groups.reset_offsets(name, name, to="last")
+        count, name = await self.size(queue), topic_of_queue(queue)
+        await self._clients.admin.consumer_groups.reset_offsets(name, name, to="last")
         return count
 
 

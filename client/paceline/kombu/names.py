@@ -3,8 +3,7 @@
 A topic's name is 1 to 127 of A-Z a-z 0-9 . _ - with its namespace, a queue's is any text. What a
 topic's name cannot hold is written as `_.` and two hexadecimal digits of each byte of UTF-8; so is
 the `_` of a `_.` that the queue's name has itself. Most names stay as they are. The exchange `name`
-has the topic `name_.x`, and messages of priority 6 for a queue wait in `name_.p6`: neither can be
-the name of a queue, as `x` and `p` are no digits.
+has the topic `name_.x`, which cannot be the name of a queue, as `x` is no digit.
 
 What would be longer than `LENGTH_MAX` is cut, and ends in `_.h` and a digest: the topic's attribute
 has the whole name (`bindings`).
@@ -13,7 +12,7 @@ has the whole name (`bindings`).
 import hashlib
 import re
 
-LENGTH_MAX = 59
+LENGTH_MAX = 60
 """Beside a namespace of 63, "%", and what stands behind a name."""
 _DIGEST_LENGTH = 24
 _ESCAPE = "_."
@@ -32,12 +31,9 @@ _RESERVED = frozenset(
 )
 
 
-def topic_of_queue(queue: str, *, priority: int = 0) -> str:
-    """The topic of a queue, which is also the name of the consumer group that its consumers are.
-
-    `priority`: a step above 0.
-    """
-    return escaped(queue) + (f"{_ESCAPE}p{priority}" if priority else "")
+def topic_of_queue(queue: str) -> str:
+    """The topic of a queue, which is also the name of the consumer group that its consumers are."""
+    return escaped(queue)
 
 
 def topic_of_exchange(exchange: str) -> str:

@@ -85,7 +85,7 @@ class Room:
 
 
 class QueueReceiver:
-    """Of a durable queue: its messages by receipts, those of higher priorities first."""
+    """Of a durable queue: its messages by receipts."""
 
     def __init__(
         self,
@@ -113,9 +113,7 @@ class QueueReceiver:
             call_timeout_ms=_CALL_TIMEOUT_MS,
         )
         self._consumers: dict[tuple[str, ...], SimpleConsumer] = {}
-        """By the topics that they receive from; the first is the one that the group is named of."""
-        self._topics: list[tuple[str, ...]] = []
-        """What is received from now, the most urgent first."""
+        """By the topics that they receive from."""
         self._arrived: deque[tuple[SimpleConsumer, PoppedMessage]] = deque()
         """Received, and not yet in the inbox."""
         self._task: asyncio.Task[None] | None = None
@@ -140,10 +138,10 @@ class QueueReceiver:
 
     async def get(self) -> Delivery | None:
         """One message, if there is one now."""
-        for consumer in await self._present():
-            for message in await consumer.receive(1, wait_ms=0):
-                self._room.take(1)
-                return await self._delivery(consumer, message)
+        consumer = await self._present()
+        for message in await consumer.receive(1, wait_ms=0):
+            self._room.take(1)
+            return await self._delivery(consumer, message)
         return None
 
     async def _run(self) -> None:
@@ -164,65 +162,46 @@ class QueueReceiver:
 
     # -- receiving --------------------------------------------------------------------------------
 
-    async def _present(self) -> list[SimpleConsumer]:
-        """The consumers, of the highest priority first: topics of priorities may come, and fanout
-        exchanges that the queue is bound to."""
+    async def _present(self) -> SimpleConsumer:
+        """The consumer of the topics there are: the queue may be bound to other fanout exchanges
+        meanwhile. A former one stays for what it has received."""
         own = topic_of_queue(self._queue)
-        wanted = [
-            (name, *self._declarations.fanouts_of(self._queue)) if name == own else (name,)
-            for name in self._declarations.topics_of(self._queue)
-        ]
-        self._topics = wanted or [(own,)]
-        for topics in self._topics:
-            if topics not in self._consumers:
-                consumer = SimpleConsumer(
-                    self._clients.cluster,
-                    group=topics[0],
-                    topics=topics,
-                    settings=self._settings,
-                )
-                await consumer.start()
-                self._consumers[topics] = consumer
-        return [self._consumers[topics] for topics in self._topics]
+        topics = (own, *self._declarations.fanouts_of(self._queue))
+        if topics not in self._consumers:
+            consumer = SimpleConsumer(
+                self._clients.cluster, group=own, topics=topics, settings=self._settings
+            )
+            await consumer.start()
+            self._consumers[topics] = consumer
+        return self._consumers[topics]
 
     async def _receive(self, changed: Wakeup) -> None:
-        consumers = await self._present()
-        if len(consumers) > 1:
-            for consumer in consumers:
-                messages = await consumer.receive(self._room.free() or 1, wait_ms=0)
-                if messages:
-                    self._arrived.extend((consumer, message) for message in messages)
-                    return
-        await self._wait_for_first(consumers, changed)
-
-    async def _wait_for_first(self, consumers: list[SimpleConsumer], changed: Wakeup) -> None:
-        """Until something comes of any, or there are other topics."""
+        """Until something comes, or there are other topics."""
+        consumer = await self._present()
         count = self._room.free() or 1
         errors: list[PacelineError] = []
 
-        async def ask(consumer: SimpleConsumer) -> None:
+        async def ask() -> None:
             try:
                 messages = await consumer.receive(count, wait_ms=WAIT_MS_MAX)
                 self._arrived.extend((consumer, message) for message in messages)
             except PacelineError as error:
                 errors.append(error)
 
-        asked = [spawn(ask(consumer), name="kombu-ask") for consumer in consumers]
-        asked.append(spawn(self._other_topics(changed), name="kombu-topics"))
+        async def see_other_topics() -> None:
+            while await self._present() is consumer:
+                await changed.wait()
+
+        asked = [
+            spawn(ask(), name="kombu-ask"),
+            spawn(see_other_topics(), name="kombu-topics"),
+        ]
         try:
             await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await cancel_and_wait(*asked)
-        if errors and not self._arrived:
+        if errors:
             raise errors[0]
-
-    async def _other_topics(self, changed: Wakeup) -> None:
-        before = self._topics
-        while True:
-            await changed.wait()
-            await self._present()
-            if self._topics != before:
-                return
 
     # -- delivering -------------------------------------------------------------------------------
 
@@ -272,7 +251,13 @@ class QueueReceiver:
         now = self._clients.cluster.clock.unix_ms()
         if due_unix_ms is None or due_unix_ms <= now + EARLY_MS:
             return False
-        again = Message(message.topic, message.body, key=message.key, tag=message.tag)
+        again = Message(
+            message.topic,
+            message.body,
+            key=message.key,
+            tag=message.tag,
+            priority=message.priority,
+        )
         await self._clients.producer.send(sent_later(again, due_unix_ms, now_unix_ms=now))
         await self._ack(consumer, message)
         return True

@@ -8,7 +8,7 @@ from kombu.transport import virtual
 from paceline.errors import PacelineError
 from paceline.kombu.channel import Channel
 from paceline.kombu.connected import Connected
-from paceline.kombu.declaring import PRIORITY_STEPS, QUEUES_DEFAULT, Declarations
+from paceline.kombu.declaring import QUEUES_DEFAULT, Declarations
 from paceline.kombu.inbox import Delivery, Inbox
 from paceline.kombu.receiving import INVISIBLE_MS
 from paceline.kombu.session import session_of
@@ -21,9 +21,9 @@ log = logging.getLogger("paceline.client")
 
 
 class Transport(virtual.Transport):
-    """Of one connection. Transport options: `queues` (4), of a new queue's topic in each broker
-    group; `priority_steps` ((0, 3, 6, 9)); `visibility_timeout` (30), in seconds: so late a message
-    comes again after its worker has died."""
+    """Of one connection. Transport options: `queues` (10), of a new queue's topic in each broker
+    group; `visibility_timeout` (30), in seconds: so late a message comes again after its worker has
+    died."""
 
     Channel = Channel
     can_parse_url = True
@@ -42,7 +42,6 @@ class Transport(virtual.Transport):
         told = client.transport_options
         self._invisible_ms = int(float(told.get("visibility_timeout", INVISIBLE_MS / 1000)) * 1000)
         self._queues = int(told.get("queues", QUEUES_DEFAULT))
-        self._priority_steps = tuple(told.get("priority_steps", PRIORITY_STEPS))
         self.connected: Connected
 
     def driver_version(self) -> str:
@@ -55,9 +54,7 @@ class Transport(virtual.Transport):
         """PeerError when no address of the URL answers."""
         url = self.client.hostname
         session = session_of(url, connect_settings_of(url))
-        declarations = Declarations(
-            session.clients, queues=self._queues, priority_steps=self._priority_steps
-        )
+        declarations = Declarations(session.clients, queues=self._queues)
         self.connected = Connected(
             session=session,
             declarations=declarations,

@@ -18,7 +18,7 @@ URL = os.environ.get("CELERY_TEST_URL", "paceline://127.0.0.1:7700")
 app = Celery("tests", broker=URL, backend=URL)
 app.conf.update(
     broker_connection_retry_on_startup=True,
-    broker_transport_options={"visibility_timeout": 10, "queues": 2},
+    broker_transport_options={"visibility_timeout": 10},
     worker_prefetch_multiplier=int(os.environ.get("CELERY_TEST_PREFETCH", "4")),
     worker_enable_remote_control=True,
     task_queues=[
