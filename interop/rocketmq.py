@@ -289,6 +289,8 @@ _BROKER: dict[str, object] = {
     "syncBrokerMetadataPeriod": 1000,
     "syncControllerMetadataPeriod": 1000,
     "checkSyncStateSetPeriod": 1000,
+    # Checks that are more frequent ask, and deliver, again what was committed before.
+    "transactionOpBatchInterval": 100,
     "transactionTimeOut": 2000,
     "transactionCheckInterval": 2000,
     "messageDelayLevel": "1s 5s 1s 1s 1s 1s 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h",
