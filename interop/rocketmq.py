@@ -279,6 +279,7 @@ _BROKER: dict[str, object] = {
     "mappedFileSizeCommitLog": 64 << 20,
     "mappedFileSizeConsumeQueue": 600_000,
     "mappedFileSizeTimerLog": 4 << 20,
+    "timerFlushIntervalMs": 30_000,  # it compares 37 MB each time
     "maxHashSlotNum": 10_000,
     "maxIndexNum": 40_000,
     # Short times.
@@ -289,10 +290,9 @@ _BROKER: dict[str, object] = {
     "syncBrokerMetadataPeriod": 1000,
     "syncControllerMetadataPeriod": 1000,
     "checkSyncStateSetPeriod": 1000,
-    # Checks that are more frequent ask, and deliver, again what was committed before.
-    "transactionOpBatchInterval": 100,
-    "transactionTimeOut": 2000,
-    "transactionCheckInterval": 2000,
+    # More than the 3 s that its notes of commits wait: what has no note is asked about again.
+    "transactionTimeOut": 4000,
+    "transactionCheckInterval": 4000,
     "messageDelayLevel": "1s 5s 1s 1s 1s 1s 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h",
     # Features.
     "enablePropertyFilter": True,

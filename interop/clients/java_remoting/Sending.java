@@ -27,7 +27,7 @@ final class Sending {
         String group = job.text("group", "interop-producer");
         producer = job.configured(job.scenario().equals("send-transaction")
             ? new TransactionMQProducer(group, job.hook()) : new DefaultMQProducer(group, job.hook()));
-        producer.setSendMsgTimeout(job.number("timeout_ms", 3000));
+        producer.setSendMsgTimeout(job.number("timeout_ms", 10_000));
         producer.setCompressMsgBodyOverHowmuch(job.number("compress_over", 4096));
         if (producer instanceof TransactionMQProducer transactions) {
             transactions.setTransactionListener(new Answers());
@@ -64,8 +64,8 @@ final class Sending {
         pending = new CountDownLatch(job.scenario().equals("send-async") ? count : 0);
         long startedNs = System.nanoTime();
         for (int index = 0; index < count; index++) {
-            if (job.number("rate", 0) > 0) {
-                long dueNs = startedNs + index * 1_000_000_000L / job.number("rate", 0);
+            if (job.has("rate")) {
+                long dueNs = startedNs + (long) (index * 1e9 / Double.parseDouble(job.text("rate")));
                 TimeUnit.NANOSECONDS.sleep(Math.max(0, dueNs - System.nanoTime()));
             }
             String body = job.body(index);

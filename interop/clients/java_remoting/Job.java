@@ -22,8 +22,16 @@ final class Job {
         told = JsonParser.parseString(Files.readString(path)).getAsJsonObject();
     }
 
+    /** Nothing, no text and 0 are the same: all fields are always there. */
     boolean has(String name) {
-        return told.has(name) && !told.get(name).isJsonNull();
+        if (!told.has(name) || told.get(name).isJsonNull()) {
+            return false;
+        }
+        if (!told.get(name).isJsonPrimitive()) {
+            return true;
+        }
+        String value = told.get(name).getAsString();
+        return !value.isEmpty() && !value.equals("0");
     }
 
     String text(String name, String otherwise) {
@@ -58,7 +66,7 @@ final class Job {
             return null;
         }
         JsonElement value = values.get(index % values.size());
-        return value.isJsonNull() ? null : value.getAsString();
+        return value.isJsonNull() || value.getAsString().isEmpty() ? null : value.getAsString();
     }
 
     /** The bodies are PREFIX-INDEX, in transactions PREFIX-INDEX:ANSWER, padded by full stops. */

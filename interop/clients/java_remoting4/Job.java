@@ -1,0 +1,1 @@
+../java_remoting/Job.java
