@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from interop.java import InteropError, Jvm, java_command, rocketmq_jars
-from interop.mqadmin import mqadmin
+from interop.mqadmin import Mqadmin
 
 from paceline.cli.local.free_ports import free_ports
 from paceline.platform.runtime import SystemClock, pause
@@ -56,6 +56,8 @@ class RocketMQ:
         self.brokers = [f"{HOST}:{_broker_port()}" for _ in range(replicas)]
         self._ha_ports = ports[3 + controllers :]
         self._jvms: dict[str, Jvm] = {}
+        self.mqadmin = Mqadmin(nameserver=self.nameserver, home=self._home("mqadmin"))
+        """RocketMQ's own tools: `await cluster.mqadmin("clusterList")` is what they print."""
 
     async def start(self) -> None:
         """Returns once clients of all kinds can work. Raises InteropError, and stops what runs."""
@@ -87,11 +89,8 @@ class RocketMQ:
         for jvm in reversed(self._jvms.values()):
             await jvm.kill()
         self._jvms.clear()
+        await self.mqadmin.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    async def mqadmin(self, *arguments: str) -> str:
-        """The output of a command of RocketMQ's own mqadmin. Raises InteropError."""
-        return await mqadmin(*arguments, nameserver=self.nameserver, home=self._home("mqadmin"))
 
     async def create_topic(self, topic: str, *, queues: int = 4, kind: str = "NORMAL") -> None:
         """`kind`: NORMAL, FIFO, DELAY or TRANSACTION, which the proxy checks."""

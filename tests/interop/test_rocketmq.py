@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from interop.java import InteropError
-from interop.rocketmq import CLUSTER, USER, RocketMQ
+from interop.mqadmin_table import complaints
+from interop.rocketmq import CLUSTER, GROUP, USER, RocketMQ
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -29,6 +30,20 @@ async def test_what_its_tools_make_its_tools_find(cluster: RocketMQ) -> None:
     await cluster.create_topic("orders", queues=3, kind="FIFO")
 
     assert '"writeQueueNums":3' in await cluster.mqadmin("topicRoute", "-t", "orders")
+
+
+async def test_its_tools_print_what_the_table_says(cluster: RocketMQ) -> None:
+    scene = {
+        "cluster": CLUSTER,
+        "broker_name": GROUP,
+        "broker": await cluster.wait_for_master(),
+        "nameserver": cluster.nameserver,
+        "controller": cluster.controllers[0],
+        "topic": "of-the-table",
+        "group": "of-the-table",
+    }
+
+    assert await complaints(cluster.mqadmin, scene) == []
 
 
 async def test_an_exception_of_its_tools_is_an_error(cluster: RocketMQ) -> None:
