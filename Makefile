@@ -31,10 +31,10 @@ PARTS := $(BIN)/python -m tests.parts --jobs $(JOBS) --clusters $(CLUSTERS)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help up demo chaos worlds determinism verify test interpreters spark java check bench format docs stubs clean
+.PHONY: help up demo chaos worlds determinism verify test interop interop-diff interpreters spark java check bench format docs stubs clean
 
 help: ## Say what there is to make.
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 # exec: the command takes the place of the shell, so Ctrl-C and SIGTERM reach it and nothing else,
 # and make waits until it has stopped all nodes.
@@ -62,6 +62,14 @@ verify: $(MADE) ## Mutants, determinism, scripts, and MINUTES=10 of seeds; adds 
 test: java $(SPARK_MADE) check ## Everything: check, simulated clusters, real ones, and Spark (needs Java 17).
 	@$(PARTS)
 	@echo "All tests passed."
+
+interop: $(MADE) ## RocketMQ's own clients against a cluster (needs Java 17, Maven, Go, Node, Rust).
+	@$(BIN)/python -m interop.install
+	@$(PARTS) python_client interop
+
+interop-diff: $(MADE) ## The same against a real RocketMQ 5.5, fetched from Maven Central.
+	@$(BIN)/python -m interop.install
+	@$(PYTEST) --timeout 600 --peer rocketmq tests/interop
 
 interpreters: $(MADE) ## Check and a few worlds with every other Python, 3.11 or newer, found here.
 	@$(BIN)/python -m tests.interpreters

@@ -12,6 +12,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="how long each fuzzer in tests/unit/security runs",
     )
     group.addoption("--fuzz-seed", type=int, default=1, help="what its bytes are drawn from")
+    group.addoption(
+        "--peer",
+        default="paceline",
+        help="what tests/interop runs clients against: paceline, rocketmq, or GRPC,NAMESERVER",
+    )
 
 
 def pytest_terminal_summary(

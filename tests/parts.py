@@ -83,6 +83,13 @@ def parts(*, jobs: str = "auto", clusters: str = "2") -> dict[str, Part]:
         "interop": Part(
             title="RocketMQ's own clients and servers",
             folders=("tests/interop",),
+            marks="not python_client",
+            options=("--timeout", "600"),
+        ),
+        "python_client": Part(
+            title="RocketMQ's Python client",
+            folders=("tests/interop",),
+            marks="python_client",
             options=("--timeout", "600"),
         ),
         "alone": Part(

@@ -1,0 +1,151 @@
+"""What the clients talk to: paceline behind its doors, or a real RocketMQ."""
+
+import signal
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import uuid4
+
+import orjson
+from interop.mqadmin import mqadmin
+from interop.rocketmq import CLUSTER, RocketMQ
+from tests.support.process.harness import RunningCluster, the_master
+
+from paceline.admin.client import AdminClient
+
+RETRY_MS = 1000
+"""How long a failed message waits: the default begins with 10 s."""
+AT_ONCE = 20
+"""A command of RocketMQ's tools starts a JVM, so it makes topics and groups in advance."""
+
+
+class Peer(Protocol):
+    """One cluster that has been started."""
+
+    name: str
+    grpc_endpoint: str
+    nameserver: str
+    early_ms_max: int
+    """How long before its time a delayed message may come."""
+
+    async def topic(self, kind: str) -> str:
+        """A topic that nobody has used. `kind`: NORMAL, FIFO, DELAY, TRANSACTION or PRIORITY."""
+        ...
+
+    async def group(self, *, is_ordered: bool, retries_max: int) -> str:
+        """A consumer group that nobody has used."""
+        ...
+
+    async def dead_letters_count(self, group: str) -> int: ...
+
+    async def kill_master(self) -> None: ...
+
+
+class PacelinePeer:
+    """A local cluster with a gateway."""
+
+    name = "paceline"
+    early_ms_max = 0
+
+    def __init__(self, cluster: RunningCluster) -> None:
+        document = orjson.loads((Path(cluster.data_dir) / "cluster.json").read_bytes())
+        self._cluster = cluster
+        doors: dict[str, Any] = document["doors"]
+        self.grpc_endpoint: str = doors["grpc"]
+        self.nameserver: str = doors["remoting"]
+
+    async def topic(self, kind: str) -> str:
+        topic = _new_name("t")
+        async with AdminClient(self._cluster.bootstrap) as admin:
+            await admin.topics.create(topic, queues=4, message_type=kind)
+        return topic
+
+    async def group(self, *, is_ordered: bool, retries_max: int) -> str:
+        group = _new_name("g")
+        async with AdminClient(self._cluster.bootstrap) as admin:
+            await admin.consumer_groups.create(
+                group,
+                consume_message_orderly=is_ordered,
+                retry_max_times=retries_max,
+                retry_policy={"type": "CUSTOMIZED", "next_ms": [RETRY_MS]},
+            )
+        return group
+
+    async def dead_letters_count(self, group: str) -> int:
+        async with AdminClient(self._cluster.bootstrap) as admin:
+            return len(await admin.dead_letters.all(group))
+
+    async def kill_master(self) -> None:
+        self._cluster.send_signal(await the_master(self._cluster), signal.SIGKILL)
+
+
+class ToolsPeer:
+    """A RocketMQ, or what behaves as one, that is known by its addresses alone."""
+
+    name = "rocketmq"
+    early_ms_max = 1000
+    """Its timer wheel rounds down to whole seconds."""
+
+    def __init__(self, *, grpc_endpoint: str, nameserver: str, owned: RocketMQ | None) -> None:
+        self.grpc_endpoint = grpc_endpoint
+        self.nameserver = nameserver
+        self._owned = owned
+        self._topics: dict[str, list[str]] = defaultdict(list)
+        self._groups: dict[tuple[bool, int], list[str]] = defaultdict(list)
+
+    async def topic(self, kind: str) -> str:
+        free = self._topics[kind]
+        if not free:
+            names = [_new_name("t") for _ in range(AT_ONCE)]
+            await self._create("updateTopicList", [_topic(name, kind) for name in names])
+            free += names
+        return free.pop()
+
+    async def group(self, *, is_ordered: bool, retries_max: int) -> str:
+        free = self._groups[is_ordered, retries_max]
+        if not free:
+            names = [_new_name("g") for _ in range(AT_ONCE)]
+            made = [
+                {
+                    "groupName": group,
+                    "consumeMessageOrderly": is_ordered,
+                    "retryMaxTimes": retries_max,
+                }
+                for group in names
+            ]
+            await self._create("updateSubGroupList", made)
+            free += names
+        return free.pop()
+
+    async def dead_letters_count(self, group: str) -> int:
+        output = await self._tool("topicStatus", "-t", f"%DLQ%{group}")
+        rows = [line.split() for line in output.splitlines() if not line.startswith("#")]
+        return sum(int(row[3]) - int(row[2]) for row in rows if len(row) > 3 and row[3].isdigit())
+
+    async def kill_master(self) -> None:
+        assert self._owned is not None, "only of a RocketMQ that the tests started"
+        await self._owned.kill_master()
+
+    async def _create(self, command: str, made: list[dict[str, Any]]) -> None:
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:
+            file.write(orjson.dumps(made))
+            file.flush()
+            await self._tool(command, "-c", CLUSTER, "-f", file.name)
+
+    async def _tool(self, *arguments: str) -> str:
+        return await mqadmin(*arguments, nameserver=self.nameserver)
+
+
+def _topic(name: str, kind: str) -> dict[str, Any]:
+    return {
+        "topicName": name,
+        "readQueueNums": 4,
+        "writeQueueNums": 4,
+        "perm": 6,
+        "attributes": {"+message.type": kind},
+    }
+
+
+def _new_name(prefix: str) -> str:
+    return f"{prefix}-{uuid4().hex[:12]}"
