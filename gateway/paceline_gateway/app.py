@@ -35,6 +35,7 @@ from paceline.security.tokens import Tokens
 from paceline.server.byte_budget import ByteBudget
 from paceline_gateway.clusters import UserClusters
 from paceline_gateway.config import GatewayConfig
+from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.doors import Door, DoorContext
 from paceline_gateway.http import GatewayHttp
 from paceline_gateway.identity import Authenticator, ToldSecurity
@@ -64,8 +65,9 @@ def _grpc_door(context: DoorContext) -> Door:
             f"the door for gRPC clients needs more than is installed ({error}): pip install"
             " 'paceline[grpc]'"
         ) from error
-    door: Door = importlib.import_module("paceline_gateway.grpc.door").open_door(context)
-    return door
+    from paceline_gateway.grpc.door import open_door
+
+    return open_door(context)
 
 
 def _remoting_door(context: DoorContext) -> Door:
@@ -117,6 +119,7 @@ class Gateway:
             clusters_max=config.user_clusters_max,
             idle_ms=config.user_idle_ms,
         )
+        self.clients = ConnectedClients(clock)
         self.authenticator = Authenticator(
             self.access, clock=clock, allow_plaintext=config.allow_plaintext
         )
@@ -178,6 +181,7 @@ class Gateway:
             config=self._config,
             clusters=self.clusters,
             cluster=self.cluster,
+            clients=self.clients,
             authenticator=self.authenticator,
             tls=self._tls,
             budget=self.budget,
@@ -215,6 +219,7 @@ class Gateway:
         self._tasks = [
             spawn(self.told.run(), name="told-security"),
             spawn(self.clusters.run(), name="idle-user-clusters"),
+            spawn(self.clients.run(), name="connected-clients"),
             spawn(self._watch_files(), name="secrets-and-certificates"),
         ]
         for door, address in zip(self._doors, config.doors().values(), strict=True):

@@ -10,6 +10,7 @@ from paceline.security.node_tls import NodeTls
 from paceline.server.byte_budget import ByteBudget
 from paceline_gateway.clusters import UserClusters
 from paceline_gateway.config import GatewayConfig
+from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.identity import Authenticator
 
 
@@ -35,6 +36,8 @@ class DoorContext:
     """Where calls are carried out, each as its user."""
     cluster: Cluster
     """As the gateway itself sees it, all of it: for routes, never for what a client asks."""
+    clients: ConnectedClients
+    """Of all doors."""
     authenticator: Authenticator
     tls: NodeTls | None
     """Of the listeners: certificates in use."""
