@@ -46,6 +46,7 @@ REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 TTL = "TTL"
 SHARDING_KEY = "__SHARDINGKEY"
 PRIORITY = "_SYS_MSG_PRIORITY_"
+_PRIORITY_LENGTH_MAX = 10
 
 _FEATURES = frozenset(
     {
@@ -108,9 +109,10 @@ def without_brokers(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def priority_in(properties: Mapping[str, str]) -> int | None:
-    """The priority that a message was sent with."""
-    text = properties.get(PRIORITY)
-    return None if text is None else int(text)
+    """The priority that a message was sent with; None also for what is none, from other clients."""
+    text = properties.get(PRIORITY, "")
+    is_number = len(text) <= _PRIORITY_LENGTH_MAX and text.isascii() and text.isdecimal()
+    return int(text) if is_number else None
 
 
 def _refuse(name: str) -> None:

@@ -26,6 +26,7 @@ INTERNAL = {
     "Random",
     "Record",
     "Section",
+    "Shown",
     "RealDisk",
     "StreamConnection",
     "_Asker",

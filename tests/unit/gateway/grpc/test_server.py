@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -26,6 +26,8 @@ from paceline.platform.runtime import SystemClock
 from paceline.security.certificates import TlsFiles
 from paceline.security.node_tls import NodeTls, TlsMode
 from paceline_gateway.clusters import UserClusters
+from paceline_gateway.connected_clients import ConnectedClients
+from paceline_gateway.doors import DoorContext
 from paceline_gateway.grpc.door import open_door
 from paceline_gateway.grpc.server import GrpcServer
 from paceline_gateway.grpc.service.service import SERVICE
@@ -177,15 +179,14 @@ async def test_an_address_beyond_its_connections_loses_its_oldest() -> None:
 async def test_a_gateway_opens_and_closes_the_door() -> None:
     clusters = UserClusters(lambda principal: Cluster(NOBODY))
     config = SimpleNamespace(grpc_listen=Address("127.0.0.1", 0), connections_max=100)
-    opened = open_door(
-        SimpleNamespace(
-            config=config,
-            clusters=clusters,
-            authenticator=Anybody(),
-            tls=None,
-            clock=SystemClock(),
-        )
+    parts = SimpleNamespace(
+        config=config,
+        clusters=clusters,
+        clients=ConnectedClients(SystemClock()),
+        authenticator=Anybody(),
+        tls=None,
     )
+    opened = open_door(cast(DoorContext, parts))
 
     await opened.start()
     await opened.close()
