@@ -77,8 +77,7 @@ class RocketMQ:
         for index in range(self._replicas):
             await self.start_broker(index)
         await self.wait_for_master()
-        if self._replicas > 1:
-            await self._until(self._all_in_sync, "all replicas in sync")
+        await self.wait_for_replicas()
         # Without it, a proxy creates it, looks three times at once, and ends if it sees none.
         await self._until(self._syncer_topic, f"the topic {SYNCER_TOPIC}")
         await self._launch("proxy", "proxy.ProxyStartup", self._proxy(), heap_mb=256)
@@ -122,6 +121,10 @@ class RocketMQ:
 
         return await self._until(elected, f"a master of {GROUP}")
 
+    async def wait_for_replicas(self) -> None:
+        """Until all replicas are in sync, and the name server tells of all of them."""
+        await self._until(self._all_in_sync, "all replicas in sync")
+
     async def kill_master(self) -> str:
         """SIGKILL to the master; its address. `start_broker` brings it back."""
         master = await self.wait_for_master()
@@ -136,7 +139,8 @@ class RocketMQ:
 
     async def _all_in_sync(self) -> bool:
         output = await self.mqadmin("getSyncStateSet", "-a", self.controllers[0], "-b", GROUP)
-        return output.count("InSyncReplica:") == self._replicas
+        listed = (await self.mqadmin("clusterList")).count(GROUP)
+        return output.count("InSyncReplica:") == listed == self._replicas
 
     async def _syncer_topic(self) -> bool:
         await self.create_topic(SYNCER_TOPIC, queues=1)

@@ -56,6 +56,7 @@ async def test_the_other_replica_follows_a_master_that_was_killed(cluster: Rocke
 
     other = await cluster.wait_for_master(other_than=killed)
     await cluster.start_broker(cluster.brokers.index(killed))
+    await cluster.wait_for_replicas()
 
     assert {killed, other} == set(cluster.brokers)
 
