@@ -3,7 +3,6 @@
 import signal
 import tempfile
 from collections import defaultdict
-from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -49,11 +48,10 @@ class PacelinePeer:
     early_ms_max = 0
 
     def __init__(self, cluster: RunningCluster) -> None:
-        document = orjson.loads((Path(cluster.data_dir) / "cluster.json").read_bytes())
         self._cluster = cluster
-        doors: dict[str, Any] = document["doors"]
-        self.grpc_endpoint: str = doors["grpc"]
-        self.nameserver: str = doors["remoting"]
+        gateway = next(node for node in cluster.nodes() if node.get("doors"))
+        self.grpc_endpoint: str = gateway["doors"]["grpc"]
+        self.nameserver: str = gateway["doors"].get("nameserver", "")
 
     async def topic(self, kind: str) -> str:
         topic = _new_name("t")
