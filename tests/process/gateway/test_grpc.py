@@ -37,6 +37,11 @@ from paceline_gateway.grpc.stubs.resources_pb2 import (
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
+TOPICS = (
+    *("orders", "greetings", "several", "retried", "repeated", "native", "delayed", "failing"),
+    *("poisoned", "ordered", "renewed", "killed"),
+)
+"""Of one test each, as they run in any order."""
 ASKED = Endpoints(scheme=AddressScheme.DOMAIN_NAME, addresses=[Address(host="behind.nat", port=1)])
 
 
@@ -50,7 +55,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
 
 async def _prepare(cluster: RunningCluster) -> None:
     async with AdminClient(cluster.bootstrap) as admin:
-        for topic in ("orders", "several", "delayed", "failing", "ordered", "renewed"):
+        for topic in TOPICS:
             await admin.topics.create(topic, queues=4, message_type="MIXED")
         await admin.topics.create("money", queues=2, message_type="TRANSACTION")
         await admin.topics.create("urgent", queues=4, message_type="PRIORITY")
@@ -88,11 +93,11 @@ async def drained(client: RawClient, topic: str, group: str, count: int) -> list
 
 async def test_a_message_is_sent_received_and_acknowledged(client: RawClient) -> None:
     sent = client.message(
-        "orders", b"hello", user={"n": "1"}, tag="t", keys=["k1", "k2"], message_group="g"
+        "greetings", b"hello", user={"n": "1"}, tag="t", keys=["k1", "k2"], message_group="g"
     )
 
     answer = await client.send(sent)
-    [received] = await drained(client, "orders", "work", 1)
+    [received] = await drained(client, "greetings", "work", 1)
 
     assert answer.status.code == Code.OK
     assert [entry.message_id for entry in answer.entries] == [sent.system_properties.message_id]
@@ -101,7 +106,7 @@ async def test_a_message_is_sent_received_and_acknowledged(client: RawClient) ->
     assert (told.tag, list(told.keys), told.message_group) == ("t", ["k1", "k2"], "g")
     assert told.message_id == sent.system_properties.message_id
     assert told.delivery_attempt == 1
-    assert await client.receive("orders", "work", timeout_s=6) == []
+    assert await client.receive("greetings", "work", timeout_s=6) == []
 
 
 async def test_a_route_has_one_broker_by_the_name_that_the_client_gave(
@@ -144,12 +149,12 @@ async def test_several_messages_have_a_result_each(client: RawClient) -> None:
 
 
 async def test_a_repeated_send_is_stored_once(client: RawClient) -> None:
-    sent = client.message("several", b"once")
+    sent = client.message("retried", b"once")
 
     answers = await asyncio.gather(*(client.send(sent) for _ in range(5)))
     answers.append(await client.send(sent))
-    received = await drained(client, "several", "once", 1)
-    more = await client.receive("several", "once", timeout_s=6)
+    received = await drained(client, "retried", "once", 1)
+    more = await client.receive("retried", "once", timeout_s=6)
 
     assert {answer.entries[0].offset for answer in answers} == {answers[0].entries[0].offset}
     assert b"once" in bodies(received + more)
@@ -236,11 +241,11 @@ async def test_a_message_that_is_given_back_comes_again_and_its_old_receipt_is_s
 
 
 async def test_a_message_becomes_a_dead_letter(client: RawClient, cluster: RunningCluster) -> None:
-    await client.send(client.message("failing", b"poison", tag="poison"))
-    [received] = await client.receive("failing", "deadly", tags="poison")
+    await client.send(client.message("poisoned", b"poison", tag="poison"))
+    [received] = await client.receive("poisoned", "deadly", tags="poison")
     request = wire.ForwardMessageToDeadLetterQueueRequest(
         group=Resource(name="deadly"),
-        topic=Resource(name="failing"),
+        topic=Resource(name="poisoned"),
         receipt_handle=received.system_properties.receipt_handle,
         message_id=received.system_properties.message_id,
     )
@@ -255,15 +260,15 @@ async def test_a_message_becomes_a_dead_letter(client: RawClient, cluster: Runni
 
 
 async def test_an_attempt_that_is_repeated_is_given_the_same(client: RawClient) -> None:
-    await client.send(client.message("several", b"same"))
-    first = await client.receive("several", "repeating", attempt_id="a1")
-    again = await client.receive("several", "repeating", attempt_id="a1")
+    await client.send(client.message("repeated", b"same"))
+    first = await client.receive("repeated", "repeating", attempt_id="a1")
+    again = await client.receive("repeated", "repeating", attempt_id="a1")
 
     assert [each.system_properties.receipt_handle for each in first] == [
         each.system_properties.receipt_handle for each in again
     ]
-    await client.ack("several", "repeating", *first)
-    after = await client.receive("several", "repeating", attempt_id="a1", timeout_s=6)
+    await client.ack("repeated", "repeating", *first)
+    after = await client.receive("repeated", "repeating", attempt_id="a1", timeout_s=6)
     assert not {b"same"} & set(bodies(after))
 
 
@@ -367,7 +372,7 @@ async def test_nothing_acknowledged_is_lost_when_the_master_dies(
     async def send(start: int) -> None:
         for n in range(start, start + 100):
             body = b"survivor-%d" % n
-            answer = await client.send(client.message("orders", body))
+            answer = await client.send(client.message("killed", body))
             if answer.status.code == Code.OK:
                 acknowledged.add(body)
 
@@ -380,9 +385,9 @@ async def test_nothing_acknowledged_is_lost_when_the_master_dies(
     await asyncio.gather(*sending)
     received: set[bytes] = set()
     while not acknowledged <= received:
-        found = await client.receive("orders", "audit")
+        found = await client.receive("killed", "audit")
         received |= set(bodies(found))
-        await client.ack("orders", "audit", *found) if found else None
+        await client.ack("killed", "audit", *found) if found else None
 
     assert len(acknowledged) == 400
 
@@ -391,8 +396,8 @@ async def test_messages_of_other_programs_are_received_too(
     client: RawClient, cluster: RunningCluster
 ) -> None:
     async with Producer(cluster.bootstrap) as producer:
-        await producer.send(Message("several", b"native", key="k", tag="native"))
+        await producer.send(Message("native", b"native", key="k", tag="native"))
 
-    received = await client.receive("several", "natives", tags="native")
+    received = await client.receive("native", "natives", tags="native")
 
     assert (bodies(received), list(received[0].system_properties.keys)) == ([b"native"], ["k"])
