@@ -39,7 +39,7 @@ help: ## Say what there is to make.
 # exec: the command takes the place of the shell, so Ctrl-C and SIGTERM reach it and nothing else,
 # and make waits until it has stopped all nodes.
 up: $(MADE) ## Start a local cluster of 3 controllers and 3 brokers; Ctrl-C stops it.
-	@exec $(BIN)/paceline up $(ARGS)
+	@exec $(BIN)/paceline up --doors grpc,remoting $(ARGS)
 
 demo: $(MADE) ## Send 336,776 flight records, kill the master half-way, lose nothing.
 	@exec $(BIN)/paceline demo $(ARGS)
