@@ -85,6 +85,9 @@ class Relay:
         except (OSError, TimeoutError):
             outer.abort()
             return
+        if outer.transport is None:  # the client has gone
+            transport.close()
+            return
         port = transport.get_extra_info("sockname")[1]
         self._peers[port] = peer
         inner.port = port
@@ -115,13 +118,18 @@ class _Side(asyncio.Protocol):
         return False  # gRPC has no half-closed connections
 
     def pause_writing(self) -> None:
-        if self.other is not None and self.other.transport is not None:
-            self.other.transport.pause_reading()
+        if (source := self._source) is not None:
+            source.pause_reading()
 
     def resume_writing(self) -> None:
-        other = self.other
-        if other is not None and other.transport is not None and not other.transport.is_closing():
-            other.transport.resume_reading()
+        if (source := self._source) is not None:
+            source.resume_reading()
+
+    @property
+    def _source(self) -> asyncio.Transport | None:
+        """Where what is written comes from, if that is open."""
+        transport = None if self.other is None else self.other.transport
+        return None if transport is None or transport.is_closing() else transport
 
     def connection_lost(self, error: Exception | None) -> None:
         self.transport = None
@@ -136,6 +144,8 @@ class _Outer(_Side):
         super().__init__()
         self._relay = relay
         self._place: Connection | None = None
+        self._early: list[bytes] | None = []
+        """What came before there was somebody to pass it on to; None: there is."""
         self.dialling: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -146,21 +156,27 @@ class _Outer(_Side):
         if self._place is None:
             self.transport.abort()
             return
-        self.transport.pause_reading()  # until there is somebody to pass it on to
         peer = _peer(self.transport, source)
         self.dialling = spawn(self._relay.dial(self, peer), name="grpc-relay")
 
     def joined(self, inner: asyncio.Transport) -> None:
-        """The server's side is there."""
-        if self.transport is None:
-            inner.close()
-            return
-        self.transport.resume_reading()
+        """The server's side is there, and knows who this is."""
+        early, self._early = self._early, None
+        if early:
+            assert self.transport is not None
+            inner.write(b"".join(early))
+            self.transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
         if self._place is not None:
             self._place.is_now(ConnectionState.BUSY)
-        super().data_received(data)
+        if self._early is None:
+            super().data_received(data)
+            return
+        # No earlier than now: uvloop reads on after a pause in `connection_made`.
+        self._early.append(data)
+        assert self.transport is not None
+        self.transport.pause_reading()
 
     def abort(self) -> None:
         if self.transport is not None:
