@@ -1,8 +1,10 @@
 """Telemetry, Heartbeat and NotifyClientTermination: who is there, and what it should work by.
 
-A client's settings are answered at once, from what is known without asking any node, since clients
-of some languages wait for the answer for ever. What is on record of its consumer group follows as
-changed settings. A client that loses its stream is the same client: its state goes with its id.
+A client's settings are answered by what is on record of its consumer group, as some clients read no
+more than the first answer. Its user's connections may have to be made for that; whatever nodes do,
+it is answered soon, since clients of some languages wait for the answer for ever. What was not
+known then follows as changed settings. A client that loses its stream is the same client: its state
+goes with its id.
 """
 
 import asyncio
@@ -36,6 +38,8 @@ log = logging.getLogger("paceline.gateway")
 COMMANDS_MAX = 64
 """That a client has not read yet. More questions to it are not put; settings replace older ones."""
 STREAMS_MAX = 20_000
+ANSWER_MS_MAX = 2_000
+"""Java's clients wait 3 s for the answer to their settings."""
 
 
 class Stream:
@@ -44,6 +48,8 @@ class Stream:
     def __init__(self) -> None:
         self.settings: Settings | None = None
         """The client's, as it told them last."""
+        self.is_asked = False
+        """They have no answer yet."""
         self.told: Settings | None = None
         """The answer."""
         self.group: str | None = None
@@ -149,20 +155,23 @@ class TelemetryCalls:
         client.topics = topics
         client.language, client.version = _agent(settings, call)
         client.told_ms = None
-        stream.settings = settings
-        self._tell(stream, self._record(client.cluster, stream.group), is_asked=True)
+        stream.settings, stream.is_asked = settings, True
+        if stream.group is None or client.cluster is not None:
+            self._tell(stream, client)
+        else:
+            asyncio.get_running_loop().call_later(ANSWER_MS_MAX / 1000, self._tell, stream, client)
         self._join_soon(client, call)
 
-    def _tell(
-        self, stream: Stream, group: ConsumerGroupSettings | None, *, is_asked: bool = False
-    ) -> None:
-        """The settings to work by, if they are others than the client has."""
-        if stream.settings is None or not (is_asked or group != stream.record):
+    def _tell(self, stream: Stream, client: ConnectedClient) -> None:
+        """The settings to work by, if it asks or they are others than it has."""
+        group = self._record(client.cluster, stream.group)
+        if stream.settings is None or not (stream.is_asked or group != stream.record):
             return
         stream.record = group
         answer = answer_to(stream.settings, group)
-        if is_asked or answer != stream.told:
+        if stream.is_asked or answer != stream.told:
             stream.told = answer
+            stream.is_asked = False
             stream.put(wire.TelemetryCommand(status=OK, settings=answer))
 
     def _join_soon(self, client: ConnectedClient, call: Call) -> None:
@@ -182,8 +191,8 @@ class TelemetryCalls:
             self._listening.add(cluster)
             cluster.cluster.watch.listen(lambda view: self._on_view(cluster, view))
         stream = self._streams.get(client.key)
-        if stream is not None and stream.group is not None:
-            self._tell(stream, self._record(cluster, stream.group))
+        if stream is not None:
+            self._tell(stream, client)
         self._transactions.serve(client)
 
     def _on_view(self, cluster: UserCluster, view: ClusterView) -> None:
@@ -192,8 +201,7 @@ class TelemetryCalls:
             client = self._clients.get(key)
             if client is None or client.cluster is not cluster:
                 continue
-            if stream.group is not None:
-                self._tell(stream, self._record(cluster, stream.group))
+            self._tell(stream, client)
             self._transactions.serve(client)
 
     def _record(
