@@ -13,13 +13,12 @@ import orjson
 from paceline.errors import BadRequestError, GroupNotFoundError, TopicNotFoundError
 from paceline.types import ConsumerGroupName, GroupName, TopicName
 from paceline.wire.calls import offsets as wire
-from paceline_gateway.remoting.clients import Clients
+from paceline_gateway.remoting.call import CALL_MS, Call, group_of
 from paceline_gateway.remoting.codec import fields
 from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode
 from paceline_gateway.remoting.codec.frames import Command, lenient_json
 from paceline_gateway.remoting.codec.routes import json_of
-from paceline_gateway.remoting.offsets import CALL_MS, group_of
-from paceline_gateway.remoting.peers import Call
+from paceline_gateway.remoting.state.clients import Clients
 
 Handler = Callable[[Call], Awaitable[Command]]
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Protocol
 
 from paceline.errors import PacelineError
-from paceline.platform.runtime import spawn
+from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.security.identity import Principal
 from paceline_gateway.clusters import UserClusters
 from paceline_gateway.remoting import (
@@ -23,13 +23,14 @@ from paceline_gateway.remoting import (
     sending,
     transactions,
 )
-from paceline_gateway.remoting.clients import Clients
+from paceline_gateway.remoting.call import Call
 from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode
 from paceline_gateway.remoting.codec.frames import Command
 from paceline_gateway.remoting.naming import Addresses, Naming
-from paceline_gateway.remoting.peers import Call, Peer
 from paceline_gateway.remoting.replies import Replies
-from paceline_gateway.remoting.users import RemotingUser
+from paceline_gateway.remoting.state.clients import Clients
+from paceline_gateway.remoting.state.peers import Peer
+from paceline_gateway.remoting.state.users import RemotingUser
 
 log = logging.getLogger("paceline.gateway")
 
@@ -60,6 +61,17 @@ SENDS = (
 )
 
 
+class _Starting:
+    """A user that is made ready for the requests that wait for it."""
+
+    __slots__ = ("task", "user", "waiters")
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.user: RemotingUser | None = None
+        self.waiters = 0
+
+
 class Dispatcher:
     """Owned by the door."""
 
@@ -70,7 +82,7 @@ class Dispatcher:
         self._clusters = users
         self._authenticator = authenticator
         self._users: dict[Principal, RemotingUser] = {}
-        self._starting: dict[Principal, asyncio.Task[None]] = {}
+        self._starting: dict[Principal, _Starting] = {}
         self._closing: set[asyncio.Task[None]] = set()
         naming = Naming(addresses)
         replies = Replies(self.clients)
@@ -87,10 +99,14 @@ class Dispatcher:
             **admin.at_broker(self.clients),
         }
 
+    @property
+    def users_count(self) -> int:
+        """Users that something is kept of, or made ready for."""
+        return len({*self._users, *self._starting})
+
     async def close(self) -> None:
         """Of all users."""
-        for task in list(self._starting.values()):
-            task.cancel()
+        await cancel_and_wait(*(each.task for each in self._starting.values()))
         while self._users:
             _, user = self._users.popitem()
             await user.close()
@@ -116,7 +132,7 @@ class Dispatcher:
             peer.fail(request, error)
             return None
         user = self._users.get(principal)
-        if user is not None and user is peer.user and request.code in SENDS:
+        if user is not None and user is self.clients.user_of(peer) and request.code in SENDS:
             if peer.place.group is None:
                 peer.answer(request, _unsupported(peer, request))
             else:
@@ -127,7 +143,7 @@ class Dispatcher:
     async def _carry_out(self, peer: Peer, principal: Principal, request: Command) -> None:
         try:
             user = await self._user(principal)
-            peer.user = user
+            self._ask_as(peer, user)
             call = Call(peer, user, request)
             if peer.place.group is not None and request.code in SENDS:
                 sending.send(call)
@@ -144,38 +160,69 @@ class Dispatcher:
         else:
             peer.answer(request, answer)
 
+    def _ask_as(self, peer: Peer, user: RemotingUser) -> None:
+        before = self.clients.user_of(peer)
+        self.clients.ask_as(peer, user)
+        if before is not None:
+            self._release(before)
+
     async def _user(self, principal: Principal) -> RemotingUser:
+        """Whoever gets it asks as it at once, or it is released."""
         found = self._users.get(principal)
         if found is not None:
             return found
         starting = self._starting.get(principal)
         if starting is None:
-            starting = self._starting[principal] = spawn(
-                self._start(principal), name="remoting-user"
-            )
-            starting.add_done_callback(lambda _: self._starting.pop(principal, None))
-        await asyncio.shield(starting)
-        return self._users[principal]
+            starting = self._starting[principal] = _Starting()
+            starting.task = spawn(self._start(principal, starting), name="remoting-user")
+        assert starting.task is not None
+        starting.waiters += 1
+        try:
+            await asyncio.shield(starting.task)
+            assert starting.user is not None
+            return starting.user
+        finally:
+            starting.waiters -= 1
+            if not starting.waiters:
+                self._started(principal, starting)
 
-    async def _start(self, principal: Principal) -> None:
-        cluster = await self._clusters.of(principal)
-        user = RemotingUser(cluster)
-        await user.halves.start()
-        self._users[principal] = user
+    async def _start(self, principal: Principal, starting: _Starting) -> None:
+        user = RemotingUser(await self._clusters.of(principal))
+        try:
+            await user.halves.start()
+        except BaseException:
+            await user.close()
+            raise
+        starting.user = self._users[principal] = user
+
+    def _started(self, principal: Principal, starting: _Starting) -> None:
+        """Nobody waits for it any more: it is there, has failed, or is not wanted any more."""
+        if self._starting.get(principal) is starting:
+            del self._starting[principal]
+        if starting.task is not None:
+            starting.task.cancel()
+        if starting.user is not None:
+            asyncio.get_running_loop().call_soon(self._release, starting.user)
 
     def gone(self, peer: Peer) -> None:
         """Its connection has ended."""
         peer.gone()
-        self.clients.peers.discard(peer)
-        if peer.user is not None and peer.client_id:
-            peer.user.groups.left(peer)
-        user = peer.user
-        if user is not None and not any(each.user is user for each in self.clients.peers):
-            for principal in [key for key, each in self._users.items() if each is user]:
-                del self._users[principal]
-                task = spawn(user.close(), name="close-remoting-user")
-                self._closing.add(task)
-                task.add_done_callback(self._closing.discard)
+        user = self.clients.user_of(peer)
+        self.clients.gone(peer)
+        if user is not None:
+            self._release(user)
+
+    def _release(self, user: RemotingUser) -> None:
+        """Close it, if no connection asks for it any more."""
+        principals = [key for key, each in self._users.items() if each is user]
+        is_wanted = any(each.user is user for each in self._starting.values())
+        if is_wanted or self.clients.is_used(user) or not principals:
+            return
+        for principal in principals:
+            del self._users[principal]
+        task = spawn(user.close(), name="close-remoting-user")
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
 
 def _unsupported(peer: Peer, request: Command) -> Command:

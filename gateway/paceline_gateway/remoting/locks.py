@@ -8,44 +8,15 @@ another gateway has its lock granted anew there, which fences what the first one
 from collections.abc import Iterable
 
 from paceline.errors import LockFencedError, LockHeldError
-from paceline.types import GroupName
 from paceline.wire.calls import locks as wire
 from paceline.wire.calls.request import refused_rows
+from paceline_gateway.remoting.call import CALL_MS, Call, group_of
 from paceline_gateway.remoting.codec.frames import Command
 from paceline_gateway.remoting.codec.heartbeats import QueueAsked, read_queues
 from paceline_gateway.remoting.codec.routes import json_of
-from paceline_gateway.remoting.offsets import CALL_MS, group_of
-from paceline_gateway.remoting.peers import Call
 
 LEASE_MS = 60_000
 """RocketMQ's rebalanceLockMaxLiveTime; clients renew every 20 s."""
-
-_Key = tuple[str, str, str, str, int]
-Token = tuple[int, int]
-
-
-class Locks:
-    """Tokens by (group, client, topic, broker group, queue). Owned by one user."""
-
-    def __init__(self) -> None:
-        self._tokens: dict[_Key, Token] = {}
-
-    def token_of(
-        self, group: str, client_id: str, topic: str, broker_group: GroupName, queue_id: int
-    ) -> Token | None:
-        """None: the client holds no lock that we know of."""
-        return self._tokens.get((group, client_id, topic, broker_group, queue_id))
-
-    def held(self, key: _Key, token: Token) -> None:
-        self._tokens[key] = token
-
-    def lost(self, key: _Key) -> Token | None:
-        return self._tokens.pop(key, None)
-
-    def gone(self, client_id: str) -> None:
-        """A client has left: its locks run out."""
-        for key in [key for key in self._tokens if key[1] == client_id]:
-            del self._tokens[key]
 
 
 async def lock(call: Call) -> Command:

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from paceline.types import GroupName, TopicName
+from paceline_gateway.remoting.call import Call
 from paceline_gateway.remoting.codec import fields
 from paceline_gateway.remoting.codec.codes import ResponseCode
 from paceline_gateway.remoting.codec.frames import Command
 from paceline_gateway.remoting.codec.routes import cluster_info, json_of, route_of, route_of_retries
-from paceline_gateway.remoting.peers import Call, Place
+from paceline_gateway.remoting.state.peers import Place
 
 
 class Addresses(Protocol):

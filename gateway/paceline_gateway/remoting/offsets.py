@@ -9,26 +9,17 @@ from paceline.errors import (
     OffsetMovedBackError,
     OffsetOutOfRangeError,
 )
-from paceline.types import GroupName
 from paceline.wire.calls import offsets as wire
 from paceline.wire.names import RETRY_PREFIX
+from paceline_gateway.remoting.call import CALL_MS, Call, group_of
 from paceline_gateway.remoting.codec import fields
 from paceline_gateway.remoting.codec.codes import ResponseCode
 from paceline_gateway.remoting.codec.frames import Command
-from paceline_gateway.remoting.peers import Call
 
 log = logging.getLogger("paceline.gateway")
 
-CALL_MS = 10_000
 _PASSED = (OffsetMovedBackError, OffsetOutOfRangeError, LockFencedError)
 """Why a commit may be refused in everyday life: somebody else is further, or has the queue now."""
-
-
-def group_of(call: Call) -> GroupName:
-    """The broker group whose listener the client has come to."""
-    group = call.peer.place.group
-    assert group is not None
-    return group
 
 
 async def query_consumer_offset(call: Call) -> Command:

@@ -19,13 +19,12 @@ from paceline.types import QueueId, TopicId
 from paceline.wire.calls import pop as wire
 from paceline.wire.calls.request import refused_rows
 from paceline.wire.receipts import Receipt, format_handle, parse_handle, why_refused
+from paceline_gateway.remoting.call import CALL_MS, Call, group_of
 from paceline_gateway.remoting.codec import fields
 from paceline_gateway.remoting.codec.codes import ResponseCode
 from paceline_gateway.remoting.codec.frames import Command
 from paceline_gateway.remoting.codec.heartbeats import read_filter
 from paceline_gateway.remoting.codec.store_format import Stored, encode_message
-from paceline_gateway.remoting.offsets import CALL_MS, group_of
-from paceline_gateway.remoting.peers import Call
 
 _SILENCE_MS = 3_000
 _WORDS = 8

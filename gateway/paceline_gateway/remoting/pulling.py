@@ -8,6 +8,7 @@ from paceline.filters import ALL, Filter
 from paceline.queues import QueueKey
 from paceline.types import QueueId, TopicName
 from paceline.wire.names import RETRY_PREFIX
+from paceline_gateway.remoting.call import Call
 from paceline_gateway.remoting.codec import fields
 from paceline_gateway.remoting.codec.codes import (
     PULL_COMMIT,
@@ -19,8 +20,7 @@ from paceline_gateway.remoting.codec.frames import Command
 from paceline_gateway.remoting.codec.heartbeats import read_filter
 from paceline_gateway.remoting.codec.store_format import encode_message
 from paceline_gateway.remoting.offsets import commit
-from paceline_gateway.remoting.peers import Call
-from paceline_gateway.remoting.queue_reader import Read
+from paceline_gateway.remoting.state.queue_reader import Read
 
 WAIT_MS_MAX = 20_000
 """RocketMQ's brokerSuspendMaxTimeMillis."""

@@ -6,13 +6,12 @@ from typing import Any
 from paceline.errors import BadRequestError
 from paceline.wire.calls import messages as wire
 from paceline.wire.message_ids import parse_offset_id
+from paceline_gateway.remoting.call import CALL_MS, Call, group_of
 from paceline_gateway.remoting.codec import fields
 from paceline_gateway.remoting.codec.codes import ResponseCode
 from paceline_gateway.remoting.codec.frames import Command
 from paceline_gateway.remoting.codec.message_ids import physical_offset, place_of
 from paceline_gateway.remoting.codec.store_format import Stored, encode_message, properties_of
-from paceline_gateway.remoting.offsets import CALL_MS, group_of
-from paceline_gateway.remoting.peers import Call
 
 _UNIQUE = "_UNIQUE_KEY_QUERY"
 _PAGES_MAX = 16

@@ -8,14 +8,13 @@ from paceline.queues import QueueName
 from paceline.types import TopicName
 from paceline.wire.names import REPLY_TOPIC
 from paceline.wire.properties import CORRELATION_ID, REPLY_TO_CLIENT
-from paceline_gateway.remoting.clients import Clients
+from paceline_gateway.remoting.call import Call, group_of
 from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode
 from paceline_gateway.remoting.codec.frames import Command
 from paceline_gateway.remoting.codec.message_ids import message_id
 from paceline_gateway.remoting.codec.properties import properties_text
-from paceline_gateway.remoting.offsets import group_of
-from paceline_gateway.remoting.peers import Call
 from paceline_gateway.remoting.sending import read_send
+from paceline_gateway.remoting.state.clients import Clients
 
 _ASK_MS = 3_000
 

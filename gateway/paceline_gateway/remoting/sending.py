@@ -8,15 +8,15 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from paceline.errors import BadRequestError, PacelineError, QueueNotFoundError
+from paceline.errors import BadRequestError, PacelineError
 from paceline.message import Message
-from paceline.net.cluster import Cluster
 from paceline.producer.producer import send_library, send_library_batch
 from paceline.producer.results import SendResult
 from paceline.producer.validation import is_delayed
 from paceline.queues import QueueName
 from paceline.types import GroupName, QueueId, TopicName
 from paceline.wire import properties as names
+from paceline_gateway.remoting.call import Call
 from paceline_gateway.remoting.codec import fields
 from paceline_gateway.remoting.codec.bodies import plain_body
 from paceline_gateway.remoting.codec.codes import (
@@ -28,7 +28,7 @@ from paceline_gateway.remoting.codec.frames import Command
 from paceline_gateway.remoting.codec.message_ids import message_id, physical_offset
 from paceline_gateway.remoting.codec.properties import parse_properties
 from paceline_gateway.remoting.codec.store_format import FLAG, decode_batch
-from paceline_gateway.remoting.peers import Call
+from paceline_gateway.remoting.state.queue_of import QueueOf
 
 _LONG = {
     "a": "producerGroup",
@@ -43,7 +43,6 @@ _LONG = {
 _SHORT = {long: short for short, long in _LONG.items()}
 _OF_MESSAGE = frozenset({"TAGS", "DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
 """Properties that are fields of a message here."""
-_QUEUES_MAX = 2**16
 
 
 class Sent(NamedTuple):
@@ -55,7 +54,7 @@ class Sent(NamedTuple):
     """All of them or none."""
 
 
-def read_send(request: Command, group: GroupName, queue_of: "QueueOf") -> Sent:
+def read_send(request: Command, group: GroupName, queue_of: QueueOf) -> Sent:
     """The messages in a request. BadRequestError, TooLargeError, NotFoundError."""
     of = request.fields
     is_short = request.code in (
@@ -138,27 +137,6 @@ def _number(properties: dict[str, str], name: str) -> int | None:
     if not (found.isascii() and found.isdigit() and len(found) <= 18):
         raise BadRequestError(f"{name} must be a number, not {found[:32]}", field=name)
     return int(found)
-
-
-class QueueOf:
-    """Which queue of a broker group a client's queue id means: -1 is any, in turn."""
-
-    def __init__(self, cluster: Cluster, group: GroupName) -> None:
-        self._cluster = cluster
-        self._group = group
-        self._turn = 0
-
-    def __call__(self, topic: str, queue_id: int) -> int:
-        if queue_id >= 0:
-            if queue_id >= _QUEUES_MAX:
-                raise QueueNotFoundError(f"topic {topic} has no queue {queue_id}", queue=queue_id)
-            return queue_id
-        found = self._cluster.topic(topic)
-        count = 0 if found is None else found.write_queues.get(self._group, 0)
-        if not count:
-            return 0  # whether there is such a topic, or will be, sending it says
-        self._turn += 1
-        return self._turn % count
 
 
 def send(call: Call) -> None:

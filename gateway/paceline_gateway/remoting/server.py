@@ -22,7 +22,7 @@ from paceline_gateway.remoting.codec.codes import RequestCode
 from paceline_gateway.remoting.codec.frames import FRAME_BYTES_MAX, Command, encode, take_frames
 from paceline_gateway.remoting.codec.routes import PORT_STEP, VIP_BELOW, group_numbers
 from paceline_gateway.remoting.dispatch import Authenticator, Dispatcher
-from paceline_gateway.remoting.peers import Peer, Place
+from paceline_gateway.remoting.state.peers import Peer, Place
 
 log = logging.getLogger("paceline.gateway")
 
@@ -263,7 +263,7 @@ class RemotingDoor:
     def connected(self, connection: Connection, peer: Peer) -> None:
         """A client has come."""
         self._connections.add(connection)
-        self.dispatcher.clients.peers.add(peer)
+        self.dispatcher.clients.come(peer)
 
     def disconnected(self, connection: Connection, peer: Peer) -> None:
         """It has gone."""

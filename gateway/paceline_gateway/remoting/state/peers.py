@@ -5,18 +5,15 @@ The socket is behind `Peer.write` (server.py); a simulated world puts something 
 
 import asyncio
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from paceline.errors import DeadlineError, PacelineError, PeerError
 from paceline.platform.ports import Buffer
 from paceline.types import GroupName
-from paceline_gateway.remoting.codec.codes import FLAG_ONEWAY, ResponseCode
+from paceline_gateway.remoting.codec.codes import FLAG_ONEWAY
 from paceline_gateway.remoting.codec.errors import answer_code, remark_of
 from paceline_gateway.remoting.codec.frames import JSON, Command
 from paceline_gateway.remoting.codec.message_ids import host_bytes
-
-if TYPE_CHECKING:
-    from paceline_gateway.remoting.users import RemotingUser
 
 
 class Place(NamedTuple):
@@ -46,7 +43,6 @@ class Peer:
         self.language = ""
         self.version = 0
         self.serialization = JSON
-        self.user: RemotingUser | None = None
         self.store_host = host_bytes(place.host, place.port)
         self.is_open = True
         self.polls = 0
@@ -111,15 +107,3 @@ class Peer:
             language="JAVA",
             serialization=self.serialization,
         )
-
-
-class Call(NamedTuple):
-    """A request to be carried out."""
-
-    peer: Peer
-    user: "RemotingUser"
-    request: Command
-
-    def ok(self, fields: dict[str, str] | None = None, body: Buffer = b"") -> Command:
-        """That it was."""
-        return self.request.answer(ResponseCode.SUCCESS, fields, body)

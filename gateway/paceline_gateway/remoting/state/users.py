@@ -10,11 +10,11 @@ from paceline.producer.transaction import HalfProducer
 from paceline.producer.transaction_ends import TransactionEndSender
 from paceline.types import GroupName
 from paceline_gateway.clusters import UserCluster
-from paceline_gateway.remoting.groups import Groups
-from paceline_gateway.remoting.locks import Locks
-from paceline_gateway.remoting.queue_reader import QueueReader
-from paceline_gateway.remoting.sending import QueueOf
-from paceline_gateway.remoting.transactions import Checks
+from paceline_gateway.remoting.state.checks import Checks
+from paceline_gateway.remoting.state.groups import Groups
+from paceline_gateway.remoting.state.locks import Locks
+from paceline_gateway.remoting.state.queue_of import QueueOf
+from paceline_gateway.remoting.state.queue_reader import QueueReader
 
 _KEPT_BYTES_MAX = 32 * 1024 * 1024
 

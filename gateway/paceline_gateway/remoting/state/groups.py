@@ -1,0 +1,252 @@
+"""Consumer groups and producers that are connected here.
+
+Each member that a client's heartbeats tell of is kept a member of its group at the coordinating
+broker group, so native consumers and those of this door share a group. One member of each group
+waits there for news; the others say now and then that they are still there.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from paceline.consumer.group.membership import coordinating_group
+from paceline.errors import PacelineError
+from paceline.filters import ALL, Filter, told
+from paceline.net.cluster import Cluster
+from paceline.net.group_links import GroupLinks
+from paceline.platform.runtime import cancel_and_wait, pause, spawn
+from paceline.queues import QueueKey
+from paceline.types import GroupName
+from paceline.wire.calls import groups as wire
+from paceline_gateway.remoting.codec.codes import RequestCode
+from paceline_gateway.remoting.codec.heartbeats import ConsumerTold, Told
+from paceline_gateway.remoting.state.peers import Peer
+
+log = logging.getLogger("paceline.gateway")
+
+_BEAT_TIMEOUT_MS = 3_000
+_FIRST_BEAT_MS = 1_500
+"""A client's heartbeat waits for the first one at the coordinator: it asks for the members next."""
+_NEWS_WAIT_MS = 1_000
+_BEAT_EVERY_S = 3.0
+"""Brokers drop a member that is silent for 10 s."""
+_RETRY_MS = 300
+_CLAIM_S = 10.0
+"""A queue counts as owned for so long after its last pull has ended."""
+_LEAVE_TIMEOUT_MS = 2_000
+
+
+class Member:
+    """One client in one group. It has a connection to the listener of each broker group."""
+
+    def __init__(self, client_id: str, about: ConsumerTold) -> None:
+        self.client_id = client_id
+        self.told = about
+        self.peers: set[Peer] = set()
+        self.beat_at = 0.0
+        self.pulled: dict[QueueKey, float] = {}
+        """When it last asked for messages of a queue."""
+
+    def owned(self, now: float) -> list[tuple[int, str, int]]:
+        """The queues that it works on."""
+        self.pulled = {key: at for key, at in self.pulled.items() if now - at < _CLAIM_S + 20}
+        return [(key.topic_id, str(key.group), key.queue_id) for key in self.pulled]
+
+
+class Group:
+    """The members of one consumer group that are connected here. Owned by `Groups`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.members: dict[str, Member] = {}
+        self.generation = 0
+        self.ids: list[str] = []
+        """All members, also native ones and those at other gateways, as last heard."""
+        self.task: asyncio.Task[None] | None = None
+
+
+class Groups:
+    """Of one user. All calls on the event loop."""
+
+    def __init__(self, cluster: Cluster, links: GroupLinks) -> None:
+        self._cluster = cluster
+        self._links = links
+        self._loop = asyncio.get_running_loop()
+        self._groups: dict[str, Group] = {}
+        self.producers: dict[str, dict[str, set[Peer]]] = {}
+        """By group and client id."""
+        self.on_producers: Callable[[str], None] = lambda group: None
+        """A group of producers has come or gone."""
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        """Leave all groups."""
+        for name in list(self._groups):
+            for client_id in list(self._groups[name].members):
+                self._leave(name, client_id)
+        if self._leaving:
+            await asyncio.wait(set(self._leaving), timeout=_LEAVE_TIMEOUT_MS / 1000)
+        await cancel_and_wait(*self._leaving)
+
+    def group(self, name: str) -> Group | None:
+        return self._groups.get(name)
+
+    def of_topic(self, topic: str) -> list[str]:
+        """Groups with a member here that subscribes to a topic."""
+        return sorted(
+            name
+            for name, group in self._groups.items()
+            if any(topic in member.told.filters for member in group.members.values())
+        )
+
+    def subscription(self, group: str, peer: Peer, topic: str) -> Filter | None:
+        """What a client wants of a topic, by its heartbeat; None: it has not said so."""
+        found = self._groups.get(group)
+        member = None if found is None else found.members.get(peer.client_id)
+        return None if member is None else member.told.filters.get(topic)
+
+    def pulled(self, group: str, peer: Peer, key: QueueKey) -> None:
+        """A member asks for messages of a queue."""
+        found = self._groups.get(group)
+        member = None if found is None else found.members.get(peer.client_id)
+        if member is not None:
+            member.pulled[key] = self._loop.time()
+
+    async def heard(self, peer: Peer, heartbeat: Told) -> None:
+        """A client tells what it is."""
+        peer.client_id = heartbeat.client_id
+        for name in heartbeat.producers:
+            clients = self.producers.setdefault(name, {})
+            clients.setdefault(peer.client_id, set()).add(peer)
+            self.on_producers(name)
+        new: list[tuple[Group, Member]] = []
+        for told_of in heartbeat.consumers:
+            group = self._groups.setdefault(told_of.group, Group(told_of.group))
+            member = group.members.get(peer.client_id)
+            is_new = member is None
+            if member is None:
+                member = group.members[peer.client_id] = Member(peer.client_id, told_of)
+            member.peers.add(peer)
+            has_changed = member.told.filters != told_of.filters
+            if not heartbeat.is_without_subscriptions:
+                member.told = told_of
+            if (is_new or has_changed) and not told_of.is_broadcasting:
+                new.append((group, member))
+        if new:
+            await asyncio.gather(*(self._beat(*each, wait_ms=0) for each in new))
+        for group, _ in new:
+            if group.task is None and group.members:
+                group.task = spawn(self._run(group), name=f"members-{group.name}")
+
+    def left(self, peer: Peer, group: str | None = None) -> None:
+        """A connection has ended, or its client leaves one group."""
+        for name in [group] if group is not None else list(self._groups):
+            found = self._groups.get(name)
+            member = None if found is None else found.members.get(peer.client_id)
+            if member is not None:
+                member.peers.discard(peer)
+                if group is not None or not member.peers:
+                    self._leave(name, peer.client_id)
+        for name in [group] if group is not None else list(self.producers):
+            clients = self.producers.get(name, {})
+            peers = clients.get(peer.client_id)
+            if peers is not None:
+                peers.discard(peer)
+                if not peers:
+                    del clients[peer.client_id]
+                if not clients:
+                    del self.producers[name]
+                    self.on_producers(name)
+
+    def _leave(self, name: str, client_id: str) -> None:
+        group = self._groups[name]
+        member = group.members.pop(client_id)
+        if not group.members:
+            del self._groups[name]
+            if group.task is not None:
+                group.task.cancel()
+        if not member.told.is_broadcasting:
+            task = spawn(self._say_left(name, client_id), name=f"leave-{name}")
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+
+    async def _say_left(self, name: str, client_id: str) -> None:
+        request = wire.Leave(group=name, client_id=client_id)
+        try:
+            await self._links.call(self._coordinator(name), request, timeout_ms=_LEAVE_TIMEOUT_MS)
+        except PacelineError as error:  # it drops the member when heartbeats stay away
+            log.info("leave_failed", extra={"consumer_group": name, "error": error.message})
+
+    # -- heartbeats to the coordinator ------------------------------------------------------------
+
+    def _coordinator(self, name: str) -> GroupName:
+        view = self._cluster.view
+        assert view is not None
+        return coordinating_group(self._cluster.namespace.full_group(name), view.groups)
+
+    async def _run(self, group: Group) -> None:
+        """Until the last member has gone."""
+        while True:
+            now = self._loop.time()
+            members = [each for each in group.members.values() if not each.told.is_broadcasting]
+            if not members:
+                group.task = None
+                return
+            others = [each for each in members[1:] if now - each.beat_at >= _BEAT_EVERY_S]
+            heard = await asyncio.gather(
+                self._beat(group, members[0], wait_ms=_NEWS_WAIT_MS),
+                *(self._beat(group, each, wait_ms=0) for each in others),
+            )
+            if not all(heard):
+                await pause(_RETRY_MS)
+
+    async def _beat(self, group: Group, member: Member, *, wait_ms: int) -> bool:
+        """One heartbeat; whether it was answered."""
+        now = self._loop.time()
+        wanted = {topic: each for topic, each in member.told.filters.items() if each != ALL}
+        request = wire.Heartbeat(
+            group=group.name,
+            client_id=member.client_id,
+            topics=list(member.told.filters),
+            owned=member.owned(now),
+            generation=group.generation,
+            wait_ms=wait_ms,
+            message_model="clustering",
+            mode="concurrent" if member.told.is_push else "pull",
+            filters={topic: told(each) for topic, each in wanted.items()},
+        )
+        is_first = not member.beat_at
+        timeout_ms = _FIRST_BEAT_MS if is_first else _BEAT_TIMEOUT_MS
+        try:
+            answer, _ = await self._links.call(
+                self._coordinator(group.name), request, timeout_ms=timeout_ms
+            )
+        except PacelineError as error:
+            log.info(
+                "heartbeat_failed", extra={"consumer_group": group.name, "error": error.message}
+            )
+            if error.is_definite and is_first:
+                raise
+            return False
+        member.beat_at = now
+        self._heard(group, answer)
+        return True
+
+    def _heard(self, group: Group, answer: wire.Rebalance) -> None:
+        if answer.generation < group.generation:
+            return
+        group.generation = answer.generation
+        ids = sorted(row.client_id for row in answer.members)
+        if ids == group.ids:
+            return
+        group.ids = ids
+        for member in group.members.values():
+            _tell_one(member.peers, group.name)
+
+
+def _tell_one(peers: Iterable[Peer], group: str) -> None:
+    """Over one of its connections: a client looks at all its queues then."""
+    for peer in peers:
+        if peer.is_open:
+            peer.tell(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
+            return
