@@ -42,6 +42,8 @@ class ClientKey(NamedTuple):
 
     user: str
     client_id: str
+    role: str = ""
+    """Which one of those that share an id: by remoting, a producer and a consumer may."""
 
 
 @dataclass(slots=True, eq=False)

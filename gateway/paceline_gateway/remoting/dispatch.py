@@ -12,6 +12,7 @@ from paceline.errors import PacelineError
 from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.security.identity import Principal
 from paceline_gateway.clusters import UserClusters
+from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.remoting import (
     admin,
     groups,
@@ -76,10 +77,15 @@ class Dispatcher:
     """Owned by the door."""
 
     def __init__(
-        self, users: UserClusters, authenticator: Authenticator, addresses: Addresses
+        self,
+        users: UserClusters,
+        authenticator: Authenticator,
+        addresses: Addresses,
+        connected: ConnectedClients,
     ) -> None:
         self.clients = Clients()
         self._clusters = users
+        self._connected = connected
         self._authenticator = authenticator
         self._users: dict[Principal, RemotingUser] = {}
         self._starting: dict[Principal, _Starting] = {}
@@ -187,7 +193,7 @@ class Dispatcher:
                 self._started(principal, starting)
 
     async def _start(self, principal: Principal, starting: _Starting) -> None:
-        user = RemotingUser(await self._clusters.of(principal))
+        user = RemotingUser(await self._clusters.of(principal), self._connected)
         try:
             await user.halves.start()
         except BaseException:

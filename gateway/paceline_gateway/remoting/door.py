@@ -18,6 +18,7 @@ def open_door(context: DoorContext) -> RemotingDoor:
         context.clusters,
         context.authenticator,
         context.cluster,
+        context.clients,
         host=config.remoting_listen.host,
         port=config.remoting_listen.port,
         tls=context.tls,

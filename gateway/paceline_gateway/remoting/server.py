@@ -18,6 +18,7 @@ from paceline.server.byte_budget import ByteBudget, source_of
 from paceline.types import GroupName
 from paceline.wire.cluster import ClusterView
 from paceline_gateway.clusters import UserClusters
+from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.remoting.codec.codes import RequestCode
 from paceline_gateway.remoting.codec.frames import FRAME_BYTES_MAX, Command, encode, take_frames
 from paceline_gateway.remoting.codec.routes import PORT_STEP, VIP_BELOW, group_numbers
@@ -200,6 +201,7 @@ class RemotingDoor:
         users: UserClusters,
         authenticator: Authenticator,
         cluster: Cluster,
+        clients: ConnectedClients,
         *,
         host: str,
         port: int,
@@ -219,7 +221,7 @@ class RemotingDoor:
         self.frame_bytes_max = frame_bytes_max
         self.describe_tls = describe_tls
         self.budget = budget or ByteBudget()
-        self.dispatcher = Dispatcher(users, authenticator, self)
+        self.dispatcher = Dispatcher(users, authenticator, self, clients)
         self._cluster = cluster
         self._host = host
         self._port = port

@@ -12,8 +12,10 @@ from tests.support.process.harness import RunningCluster, running_cluster
 
 from paceline import AdminClient
 from paceline.net.cluster import Cluster
+from paceline.platform.runtime import SystemClock
 from paceline.types import GroupName
 from paceline_gateway.clusters import UserClusters
+from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode
 from paceline_gateway.remoting.server import RemotingDoor
 
@@ -64,7 +66,8 @@ async def _a_client(cluster: RunningCluster, admin: AdminClient) -> AsyncIterato
     await admin.topics.create("orders", queues=1)
     users = UserClusters(lambda principal: Cluster(cluster.bootstrap))
     own = Cluster(cluster.bootstrap)
-    door = RemotingDoor(users, Anybody(), own, host="127.0.0.1", port=0)
+    clients = ConnectedClients(SystemClock())
+    door = RemotingDoor(users, Anybody(), own, clients, host="127.0.0.1", port=0)
     own.start()
     await own.watch.wait_for(lambda view: bool(view.groups), timeout_ms=10_000)
     await door.start()

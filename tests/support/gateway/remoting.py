@@ -10,9 +10,10 @@ from tests.support.client.simple import lead
 from tests.support.http.door import Door, a_door
 
 from paceline.net.cluster import Cluster
-from paceline.platform.runtime import cancel_and_wait, spawn
+from paceline.platform.runtime import SystemClock, cancel_and_wait, spawn
 from paceline.security.identity import Principal
 from paceline_gateway.clusters import UserClusters
+from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode
 from paceline_gateway.remoting.codec.frames import JSON, Command, encode, take_frames
 from paceline_gateway.remoting.codec.properties import properties_text
@@ -206,9 +207,10 @@ class RemotingClient:
 class Gateway:
     """The door, the broker behind it, and clients."""
 
-    def __init__(self, broker: Door, door: RemotingDoor) -> None:
+    def __init__(self, broker: Door, door: RemotingDoor, connected: ConnectedClients) -> None:
         self.broker = broker
         self.door = door
+        self.connected = connected
         self._clients: list[RemotingClient] = []
 
     async def name_server(self) -> RemotingClient:
@@ -239,11 +241,12 @@ async def a_gateway(**options: Any) -> AsyncIterator[Gateway]:
         bootstrap = lead(broker)
         users = UserClusters(lambda principal: Cluster(bootstrap))
         own = Cluster(bootstrap)
-        door = RemotingDoor(users, Anybody(), own, host="127.0.0.1", port=0, **options)
+        clients = ConnectedClients(SystemClock())
+        door = RemotingDoor(users, Anybody(), own, clients, host="127.0.0.1", port=0, **options)
         own.start()
         await own.watch.wait_for(lambda view: bool(view.groups), timeout_ms=10_000)
         await door.start()
-        gateway = Gateway(broker, door)
+        gateway = Gateway(broker, door, clients)
         try:
             yield gateway
         finally:

@@ -100,6 +100,17 @@ LANGUAGES = (
 """By their number in binary headers."""
 SERVER_VERSION = 473
 """RocketMQ 5.3.0 by the number of MQVersion: clients read from it what a server knows."""
+_V4_0_0, _V10_0_0 = 213, 1413
+"""From there on each version has two numbers: that of its snapshot, and its own."""
+
+
+def version_text(number: int) -> str:
+    """A version by its number, "5.3.0"; what has no such name stays a number."""
+    if not _V4_0_0 <= number < _V10_0_0 or number % 2 == 0:
+        return str(number)
+    major, rest = divmod((number - _V4_0_0) // 2, 100)
+    return f"{4 + major}.{rest // 10}.{rest % 10}"
+
 
 FLAG_ANSWER = 1
 FLAG_ONEWAY = 2

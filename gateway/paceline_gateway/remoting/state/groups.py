@@ -7,18 +7,19 @@ waits there for news; the others say now and then that they are still there.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from paceline.consumer.group.membership import coordinating_group
 from paceline.errors import PacelineError
 from paceline.filters import ALL, Filter, told
-from paceline.net.cluster import Cluster
-from paceline.net.group_links import GroupLinks
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.queues import QueueKey
 from paceline.types import GroupName
 from paceline.wire.calls import groups as wire
-from paceline_gateway.remoting.codec.codes import RequestCode
+from paceline.wire.clients import Kind
+from paceline_gateway.clusters import UserCluster
+from paceline_gateway.connected_clients import ClientKey, ConnectedClients
+from paceline_gateway.remoting.codec.codes import RequestCode, version_text
 from paceline_gateway.remoting.codec.heartbeats import ConsumerTold, Told
 from paceline_gateway.remoting.state.peers import Peer
 
@@ -68,9 +69,12 @@ class Group:
 class Groups:
     """Of one user. All calls on the event loop."""
 
-    def __init__(self, cluster: Cluster, links: GroupLinks) -> None:
-        self._cluster = cluster
-        self._links = links
+    def __init__(self, of: UserCluster, clients: ConnectedClients) -> None:
+        """`clients`: who is connected to the gateway, by whatever door; told of ours."""
+        self._of = of
+        self._clients = clients
+        self._cluster = of.cluster
+        self._links = of.links
         self._loop = asyncio.get_running_loop()
         self._groups: dict[str, Group] = {}
         self.producers: dict[str, dict[str, set[Peer]]] = {}
@@ -116,6 +120,7 @@ class Groups:
         """A client tells what it is."""
         peer.client_id = heartbeat.client_id
         for name in heartbeat.producers:
+            self._connected(peer, "producer", name)
             clients = self.producers.setdefault(name, {})
             clients.setdefault(peer.client_id, set()).add(peer)
             self.on_producers(name)
@@ -130,6 +135,7 @@ class Groups:
             has_changed = member.told.filters != told_of.filters
             if not heartbeat.is_without_subscriptions:
                 member.told = told_of
+            self._connected(peer, "consumer", told_of.group, member.told.filters)
             if (is_new or has_changed) and not told_of.is_broadcasting:
                 new.append((group, member))
         if new:
@@ -154,13 +160,29 @@ class Groups:
                 peers.discard(peer)
                 if not peers:
                     del clients[peer.client_id]
+                    self._clients.gone(self._key(peer.client_id, "producer", name))
                 if not clients:
                     del self.producers[name]
                     self.on_producers(name)
 
+    def _key(self, client_id: str, kind: Kind, group: str) -> ClientKey:
+        return ClientKey(self._of.principal.user, client_id, f"{kind} {group}")
+
+    def _connected(
+        self, peer: Peer, kind: Kind, group: str, filters: Mapping[str, Filter] | None = None
+    ) -> None:
+        """Have the client shown. OverloadedError: there are too many."""
+        client = self._clients.hear(self._key(peer.client_id, kind, group), "remoting")
+        client.cluster, client.kind = self._of, kind
+        names = self._cluster.namespace
+        client.groups = {names.full_group(group)}
+        client.topics = {names.full_topic(topic): each for topic, each in (filters or {}).items()}
+        client.language, client.version = peer.language, version_text(peer.version)
+
     def _leave(self, name: str, client_id: str) -> None:
         group = self._groups[name]
         member = group.members.pop(client_id)
+        self._clients.gone(self._key(client_id, "consumer", name))
         if not group.members:
             del self._groups[name]
             if group.task is not None:

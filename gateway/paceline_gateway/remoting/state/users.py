@@ -10,6 +10,7 @@ from paceline.producer.transaction import HalfProducer
 from paceline.producer.transaction_ends import TransactionEndSender
 from paceline.types import GroupName
 from paceline_gateway.clusters import UserCluster
+from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.remoting.state.checks import Checks
 from paceline_gateway.remoting.state.groups import Groups
 from paceline_gateway.remoting.state.locks import Locks
@@ -22,7 +23,7 @@ _KEPT_BYTES_MAX = 32 * 1024 * 1024
 class RemotingUser:
     """Owner of the state of one `UserCluster`; it outlives connections."""
 
-    def __init__(self, cluster: UserCluster) -> None:
+    def __init__(self, cluster: UserCluster, clients: ConnectedClients) -> None:
         settings = ProducerSettings()
         self.cluster = cluster
         self._release = cluster.hold()
@@ -34,7 +35,7 @@ class RemotingUser:
             attempt_ms=settings.request_timeout_ms,
         )
         self.reader = QueueReader(cluster.cluster, kept_bytes_max=_KEPT_BYTES_MAX)
-        self.groups = Groups(cluster.cluster, self.links)
+        self.groups = Groups(cluster, clients)
         client_id = f"gateway-{cluster.cluster.random.token(8).hex()}"
         self.checks = Checks(cluster.cluster, self.links, self.groups, client_id)
         self.locks = Locks()

@@ -387,3 +387,25 @@ async def test_a_user_is_released_with_the_last_connection() -> None:
 
         assert sent.code == ResponseCode.SUCCESS
         await eventually(lambda: gateway.door.dispatcher.users_count == 0)
+
+
+async def test_who_has_a_heartbeat_is_shown_until_it_goes() -> None:
+    async with a_gateway() as gateway:
+        client = await gateway.client()
+
+        await client.heartbeat("10.0.0.1@1", consumers=["g"], producers=["p"])
+
+        shown = [row for each in gateway.connected for row in each.introductions()]
+        assert [(row.kind, row.group, row.topics) for row in shown] == [
+            ("producer", "p", []),
+            ("consumer", "g", ["orders"]),
+        ]
+        assert {(row.client_id, row.language, row.version, row.door) for row in shown} == {
+            ("10.0.0.1@1", "JAVA", "5.3.0", "remoting")
+        }
+        await client.ask(
+            RequestCode.UNREGISTER_CLIENT, {"clientID": "10.0.0.1@1", "producerGroup": "p"}
+        )
+        assert [each.kind for each in gateway.connected] == ["consumer"]
+        await client.close()
+        await eventually(lambda: not len(gateway.connected))
