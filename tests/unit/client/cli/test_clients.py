@@ -35,7 +35,7 @@ def test_everybody_is_shown_and_subscriptions_that_do_not_agree(bootstrap: str) 
     assert outcome.exit_code == 0, outcome.stderr
     rows = [line.split() for line in outcome.stdout.splitlines()]
     assert rows[0] == [
-        "KIND", "GROUP", "CLIENT", "ADDRESS", "VERSION", "MODEL", "SINCE", "TOPICS",
+        "KIND", "GROUP", "CLIENT", "ADDRESS", "VERSION", "DOOR", "MODEL", "SINCE", "TOPICS",
     ]  # fmt: skip
     assert [row[:3] for row in rows[1:]] == [
         ["consumer", "audit", "c1"],
@@ -43,8 +43,8 @@ def test_everybody_is_shown_and_subscriptions_that_do_not_agree(bootstrap: str) 
         ["consumer", "books", "c3"],
         ["producer", "shop", "p1"],
     ]
-    assert rows[1][3:7] == ["-", "python", "0.1.0", "clustering/concurrent"]
-    assert rows[1][8:] == ["orders", "(a", "||", "b)"]
+    assert rows[1][3:8] == ["-", "python", "0.1.0", "-", "clustering/concurrent"]
+    assert rows[1][9:] == ["orders", "(a", "||", "b)"]
     assert outcome.stderr == "not all members of audit subscribe to orders in the same way\n"
 
 
