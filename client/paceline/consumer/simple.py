@@ -238,6 +238,8 @@ class SimpleConsumer(Client):
             wait_ms = min(WAIT_MS_MAX, max(0, int((deadline - loop.time()) * 1000)))
             try:
                 connection = await link.wait_up(timeout_ms=wait_ms + _SILENCE_MS)
+                if asking.is_over:
+                    break  # it ended before there was a connection to say so on
                 wait_ms = min(WAIT_MS_MAX, max(0, int((deadline - loop.time()) * 1000)))
                 asked_at = loop.time()
                 request.wait_ms = wait_ms

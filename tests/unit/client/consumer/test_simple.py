@@ -115,6 +115,18 @@ async def test_closing_gives_back_what_was_never_returned() -> None:
             assert (message.body, message.attempt) == (b"x", 1)
 
 
+async def test_a_receive_that_ended_before_it_was_connected_asks_nothing() -> None:
+    async with a_door() as door, a_consumer(door) as consumer:
+        receiving = asyncio.gather(consumer.receive())
+        await until(lambda: bool(consumer._links._links))
+        receiving.cancel()
+        [link] = consumer._links._links.values()
+        await until(lambda: link.connection is not None)
+        await until(lambda: consumer.is_quiet)
+
+        assert door.service.receipts._received == 0
+
+
 async def test_renewed_messages_stay_invisible_and_their_first_receipt_still_counts() -> None:
     settings = SimpleSettings(auto_renew=True)
     async with a_door() as door, a_consumer(door, settings) as consumer:
