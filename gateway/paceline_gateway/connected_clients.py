@@ -6,6 +6,7 @@ anew only minutes after it broke. Brokers are told of each client every 30 s, ov
 connections, so that `paceline client list` shows it.
 """
 
+import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -64,13 +65,15 @@ class ConnectedClient:
     heard_ms: int = 0
     told_ms: int | None = None
     """When brokers were told of it; None: not as it is now."""
+    was_told: bool = False
+    """Brokers list it, as it is or was."""
 
     @property
     def broker_id(self) -> str:
         """Its id as brokers take it."""
         return _OTHERS.sub("_", self.key.client_id)[:255]
 
-    def introductions(self) -> Iterable[Client]:
+    def introductions(self, *, has_gone: bool = False) -> Iterable[Client]:
         """What brokers are told: once for each group."""
         filters = {topic: told(wanted) for topic, wanted in self.topics.items() if wanted}
         is_consumer = self.kind == "consumer"
@@ -85,6 +88,7 @@ class ConnectedClient:
                 message_model="clustering" if is_consumer else None,
                 filters=filters if is_consumer else None,
                 door=self.door,
+                has_gone=has_gone,
             )
 
 
@@ -99,6 +103,8 @@ class ConnectedClients:
         self._clock = clock
         self._clients_max = clients_max
         self._clients: dict[ClientKey, ConnectedClient] = {}
+        self._leaving: asyncio.Queue[ConnectedClient] = asyncio.Queue()
+        """Brokers still list them."""
         self._on_gone: list[Callable[[ConnectedClient], None]] = []
 
     def __iter__(self) -> Iterator[ConnectedClient]:
@@ -131,40 +137,60 @@ class ConnectedClients:
         return client
 
     def gone(self, key: ClientKey) -> None:
-        """A client goes. Idempotent."""
-        client = self._clients.pop(key, None)
+        """A client says that it goes. Idempotent."""
+        client = self._clients.get(key)
         if client is not None:
-            for listener in self._on_gone:
-                listener(client)
+            self._forget(client)
+            if client.was_told:
+                self._leaving.put_nowait(client)
 
     def expire(self) -> None:
-        """Forget whom nothing was heard of for too long."""
+        """Forget whom nothing was heard of for too long; it may be at another gateway."""
         silent_ms = self._clock.monotonic_ms() - SILENT_MS
-        for key in [key for key, each in self._clients.items() if each.heard_ms <= silent_ms]:
-            self.gone(key)
+        for client in [each for each in self._clients.values() if each.heard_ms <= silent_ms]:
+            self._forget(client)
+
+    def _forget(self, client: ConnectedClient) -> None:
+        del self._clients[client.key]
+        for listener in self._on_gone:
+            listener(client)
 
     async def run(self) -> None:
         """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._tell_of_all())
+            tasks.create_task(self._tell_of_leaving())
+
+    async def _tell_of_all(self) -> None:
         while True:
             await pause(_SWEEP_MS)
             self.expire()
             for client in tuple(self._clients.values()):
-                await self._tell(client)
+                now_ms = self._clock.monotonic_ms()
+                told_ms = client.told_ms
+                if told_ms is None or now_ms - told_ms >= HEARTBEAT_BROKER_INTERVAL_MS:
+                    await self._tell(client, now_ms)
 
-    async def _tell(self, client: ConnectedClient) -> None:
-        now_ms = self._clock.monotonic_ms()
+    async def _tell_of_leaving(self) -> None:
+        while True:
+            client = await self._leaving.get()
+            if client.key not in self._clients:  # else it has come back, and is told of
+                await self._tell(client, None)
+
+    async def _tell(self, client: ConnectedClient, now_ms: int | None) -> None:
+        """That it is there at that time; None: that it has gone."""
         cluster = client.cluster
-        is_told = (
-            client.told_ms is not None and now_ms - client.told_ms < HEARTBEAT_BROKER_INTERVAL_MS
-        )
-        if is_told or cluster is None:
+        if cluster is None:
             return
         client.told_ms = now_ms
+        client.was_told = True
         view = cluster.cluster.view
         for group in () if view is None else tuple(view.groups):
             try:
                 connection = await cluster.links.link(group).wait_up(timeout_ms=_TELL_TIMEOUT_MS)
-                for introduction in client.introductions():
+                for introduction in client.introductions(has_gone=now_ms is None):
+                    if now_ms is not None and self._clients.get(client.key) is not client:
+                        return  # it has gone meanwhile
                     await connection.call(introduction, timeout_ms=_TELL_TIMEOUT_MS)
             except PacelineError as error:  # for people only: told again with the next round
                 fields = {"client": client.broker_id, "error": error.message}

@@ -171,6 +171,8 @@ class StreamConnection(StreamFrames):
         self._loop = asyncio.get_running_loop()
         self.closed: asyncio.Future[None] = self._loop.create_future()
         """Done when the connection has ended."""
+        self.source = asker.principal.source
+        """Host of the client; of one that comes through a gateway its own."""
         self.peer: str | None = None
         """Address of the other end."""
         self.asker: str | None = None

@@ -18,7 +18,9 @@ from paceline.platform.runtime import SystemClock, SystemRandom
 from paceline.platform.secret import ClusterSecrets
 from paceline.security.identity import Principal
 from paceline_gateway.app import Gateway
+from paceline_gateway.clusters import UserCluster
 from paceline_gateway.config import GatewayConfig
+from paceline_gateway.connected_clients import ClientKey
 from paceline_gateway.doors import DoorContext
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(150)]
@@ -107,6 +109,7 @@ async def test_a_gateway_does_what_a_user_may_and_the_audit_names_him(tmp_path: 
             await check_strangers(cluster)
             async with AdminClient(root) as admin:
                 await check_audit(admin, key)
+                await check_listed(admin, gateway, user)
                 assert await gateway_is_ready(gateway)
                 await check_revoked(admin, gateway, found)
         finally:
@@ -136,6 +139,26 @@ async def check_audit(admin: AdminClient, key: Credentials) -> None:
     assert await eventually(refusals, what="both refusals are in the audit") == {
         (source, "grpc", key.access_key, "NOT_AUTHORIZED") for source in (SOURCE, "192.0.2.1")
     }
+
+
+async def check_listed(admin: AdminClient, gateway: Gateway, user: UserCluster) -> None:
+    """A client is on the list at its own address, until it says that it goes."""
+    key = ClientKey("shop", "till-1")
+    client = gateway.clients.hear(key, "grpc")
+    client.cluster, client.topics = user, {"orders": None}
+
+    async def listed() -> list[tuple[object, ...]]:
+        rows = (await admin.clients.all(kind="producer")).clients
+        names = ("client_id", "user", "address", "door")
+        return [tuple(row[name] for name in names) for row in rows if row.get("door")]
+
+    async def is_gone() -> bool:
+        return not await listed()
+
+    found = await eventually(listed, what="brokers were told of the client")
+    assert found == [("till-1", "shop", SOURCE, "grpc")]
+    gateway.clients.gone(key)
+    await eventually(is_gone, what="brokers were told that it has gone")
 
 
 async def gateway_is_ready(gateway: Gateway) -> bool:

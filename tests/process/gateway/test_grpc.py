@@ -360,6 +360,7 @@ async def test_clients_are_listed_with_door_language_and_version(
     [row] = await eventually(listed, within_ms=30_000)
 
     assert (row["language"], row["version"]) == ("GOLANG", "5.1.4")
+    assert row["address"] == "127.0.0.1"
     assert row["client_id"] == "host@1@0@a"
     stream.cancel()
 

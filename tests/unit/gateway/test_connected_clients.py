@@ -1,10 +1,16 @@
 """Clients of doors: heard, told, forgotten."""
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
+from tests.support.process.harness import eventually
 
 from paceline.errors import OverloadedError
 from paceline.filters import Subscription
-from paceline.platform.runtime import ManualClock
+from paceline.platform.runtime import ManualClock, cancel_and_wait, spawn
+from paceline.wire.calls.groups import Client
+from paceline_gateway.clusters import UserCluster
 from paceline_gateway.connected_clients import ClientKey, ConnectedClient, ConnectedClients
 
 ME = ClientKey("anna", "host@1#2")
@@ -64,3 +70,48 @@ def test_brokers_are_told_what_they_take() -> None:
     assert (told[0].client_id, told[0].language, told[0].version) == ("host@1_2", "JAVA?", "-")
     assert (told[0].door, told[0].filters) == ("remoting", {"orders": "x"})
     assert [row.kind for row in ConnectedClient(ME, "grpc").introductions()] == ["producer"]
+
+
+class ToldBroker:
+    """A cluster of one broker group, and what its broker was told."""
+
+    def __init__(self) -> None:
+        self.told: list[Client] = []
+        self.cluster = SimpleNamespace(view=SimpleNamespace(groups={"g1": None}))
+        self.links = self
+
+    def link(self, group: str) -> "ToldBroker":
+        return self
+
+    async def wait_up(self, *, timeout_ms: int) -> "ToldBroker":
+        return self
+
+    async def call(self, told: Client, *, timeout_ms: int) -> None:
+        self.told.append(told)
+
+
+async def test_brokers_are_told_at_once_of_a_client_that_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("paceline_gateway.connected_clients._SWEEP_MS", 1)
+    clock, broker = ManualClock(), ToldBroker()
+    clients = ConnectedClients(clock)
+    running = spawn(clients.run(), name="clients")
+    for key in (ME, ClientKey("ben", "silent")):
+        client = clients.hear(key, "grpc")
+        client.cluster = cast(UserCluster, broker)
+
+    async def told(count: int) -> bool:
+        return len(broker.told) == count
+
+    await eventually(lambda: told(2))
+    clients.gone(ME)
+    clients.gone(ME)
+    await eventually(lambda: told(3))
+    clock.advance(120_000)
+    clients.expire()  # whoever is silent may be at another gateway
+
+    assert [row.has_gone for row in broker.told] == [False, False, True]
+    assert broker.told[-1].client_id == "host@1_2"
+    assert len(clients) == 0
+    await cancel_and_wait(running)

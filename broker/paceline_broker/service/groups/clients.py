@@ -24,10 +24,15 @@ TEXT_MAX = 16 * 1024 * 1024
 
 @runtime_checkable
 class Peer(Protocol):
-    """A connection that knows the other end's address."""
+    """A connection that knows whose it is."""
 
     @property
-    def peer(self) -> str | None: ...
+    def peer(self) -> str | None:
+        """Address of the other end."""
+
+    @property
+    def source(self) -> str:
+        """Host of the client that it is for: of one that comes through a gateway its own."""
 
 
 @runtime_checkable
@@ -75,6 +80,7 @@ class _Known:
     """One connection of a client."""
 
     info: ClientInfo
+    via: Hashable
     address: str | None
     since_ms: int
     heard_ms: int
@@ -95,7 +101,7 @@ class ClientTable:
 
         `via` is None for a single request. The connection of a gateway is that of many clients.
         """
-        key = info.name if via is None or info.door is not None else via
+        key = self._key_of(info, via)
         text = info.text
         if not self._has_room_for(key, text):
             self.expire(now_ms)
@@ -108,8 +114,12 @@ class ClientTable:
         known = self._forget(key)
         is_same = known is not None and known.info.name == info.name
         since_ms = known.since_ms if known is not None and is_same else now_ms
-        self._known[key] = _Known(info, address, since_ms, now_ms, text)
+        self._known[key] = _Known(info, via, address, since_ms, now_ms, text)
         self._text += text
+
+    @staticmethod
+    def _key_of(info: ClientInfo, via: Hashable) -> Hashable:
+        return info.name if via is None or info.door is not None else via
 
     def _has_room_for(self, key: Hashable, text: int) -> bool:
         """Whether a client may be listed, or what is listed of it be replaced by so much."""
@@ -126,6 +136,13 @@ class ClientTable:
     def lost(self, via: Hashable) -> None:
         """A connection has closed."""
         self._forget(via)
+
+    def gone(self, info: ClientInfo, *, via: Hashable) -> None:
+        """A client has gone, says whoever told of it over `via`. Others may know better."""
+        key = self._key_of(info, via)
+        known = self._known.get(key)
+        if known is not None and known.via == via and known.info.name == info.name:
+            self._forget(key)
 
     def expire(self, now_ms: int) -> None:
         """Forget whom nothing was heard of for too long."""

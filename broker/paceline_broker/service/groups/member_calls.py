@@ -131,7 +131,12 @@ class ClientCalls:
             about=about,
             door=asked.door,
         )
-        address = caller.peer if isinstance(caller, Peer) else None
+        if asked.has_gone:
+            self.clients.gone(info, via=caller)
+            return wire.Nothing()
+        address = None
+        if isinstance(caller, Peer):
+            address = caller.peer if asked.door is None else caller.source
         now_ms = self._clock.monotonic_ms()
         self.clients.hear(info, via=caller, address=address, now_ms=now_ms)
         if isinstance(caller, Introduced) and asked.door is None:

@@ -137,6 +137,8 @@ class Client(Request[Nothing], kw_only=True):
     door: Door | None = None
     """Of RocketMQ's protocols that by which it came to a gateway, which tells of it. Such a client
     is on the list until 120 s pass without another `client`: the connection is the gateway's."""
+    has_gone: bool = False
+    """It is on the list no more, if the list has it from whoever tells this."""
 
     def needed(self) -> Needs:
         """As RocketMQ's clients need for their settings."""

@@ -16,8 +16,9 @@ from paceline_broker.service.groups import clients
 class Stream:
     """A connection that a call came over."""
 
-    def __init__(self, peer: str) -> None:
+    def __init__(self, peer: str, *, source: str = "") -> None:
         self.peer = peer
+        self.source = source or peer.partition(":")[0]
 
 
 async def tell(bench: Bench, document: dict[str, Any], via: Any = None) -> None:
@@ -66,6 +67,25 @@ async def test_a_gateway_tells_of_many_clients_over_one_connection() -> None:
     bench.service.connection_lost(gateway)
     assert len(await listed(bench)) == 2
     bench.clock.advance(120_000)
+    assert await listed(bench) == []
+
+
+async def test_a_gateway_tells_the_address_of_its_client_and_that_it_has_gone() -> None:
+    bench = Bench()
+    first = Stream("10.0.0.9:1", source="192.0.2.7")
+    second = Stream("10.0.0.8:1", source="192.0.2.7")
+    mine = {**CONSUMER, "door": "grpc"}
+    await tell(bench, mine, first)
+    [row] = (await bench.call("clients"))["clients"]
+    assert row["address"] == "192.0.2.7"
+
+    await tell(bench, {**mine, "client_id": "another", "has_gone": True}, first)
+    await tell(bench, mine, second)
+    await tell(bench, {**mine, "has_gone": True}, first)
+    assert len(await listed(bench)) == 1  # it has only left the first gateway
+    await tell(bench, {**mine, "has_gone": True}, second)
+    await tell(bench, {**mine, "has_gone": True}, second)
+
     assert await listed(bench) == []
 
 
