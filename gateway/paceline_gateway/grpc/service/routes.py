@@ -5,18 +5,13 @@ client came: that serves clients behind address translation too. Queue ids numbe
 all broker groups, in their stable order.
 """
 
-from paceline.errors import (
-    BadRequestError,
-    ForbiddenError,
-    NotFoundError,
-    PacelineError,
-    TopicNotFoundError,
-)
+from collections import OrderedDict
+
+from paceline.errors import PacelineError
 from paceline.queues import shared_queues_of
-from paceline.wire.calls.groups import EnsureTopic
 from paceline.wire.topics import DELAY, FIFO, MIXED, NORMAL, PRIORITY, TRANSACTION, TopicView
 from paceline_gateway.clusters import UserCluster
-from paceline_gateway.grpc.codec.statuses import OK
+from paceline_gateway.grpc.codec.statuses import OK, status_of
 from paceline_gateway.grpc.codec.values import Named, group_of, has_addresses, topic_of
 from paceline_gateway.grpc.service.call import Answer, Call
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
@@ -32,8 +27,10 @@ from paceline_gateway.grpc.stubs.resources_pb2 import (
 BROKER_NAME = "paceline"
 ALL_QUEUES = -1
 """Queue id of an assignment that stands for the whole topic."""
+REMEMBERED_MAX = 10_000
+_SERVER_FAULTS = 50_000
+"""Codes from here on: it is not the request that is wrong."""
 _KNOWN_SOON_MS = 200
-_MADE_TIMEOUT_MS = 2_000
 _TYPES = {
     NORMAL: (MessageType.NORMAL,),
     FIFO: (MessageType.FIFO,),
@@ -51,7 +48,11 @@ _PERMISSIONS = {
 
 
 class RouteCalls:
-    """QueryRoute and QueryAssignment."""
+    """QueryRoute and QueryAssignment. Owned by one gateway's gRPC door."""
+
+    def __init__(self) -> None:
+        self._assigned: OrderedDict[tuple[str, str, str], _Assigned] = OrderedDict()
+        """By user, topic and group, what was answered last."""
 
     def handlers(self) -> dict[str, Answer]:
         return {"QueryRoute": self.query_route, "QueryAssignment": self.query_assignment}
@@ -59,7 +60,8 @@ class RouteCalls:
     async def query_route(
         self, request: wire.QueryRouteRequest, call: Call
     ) -> wire.QueryRouteResponse:
-        """The queues of a topic, which is made if the cluster makes topics."""
+        """The queues of a topic. It makes none, as RocketMQ's makes none: who asks does not say
+        whether to send or to receive."""
         topic = topic_of(request.topic, call.namespace)
         view = await known_topic(await call.cluster(), topic.full)
         endpoints = endpoints_of(request.endpoints, call)
@@ -74,14 +76,13 @@ class RouteCalls:
         self, request: wire.QueryAssignmentRequest, call: Call
     ) -> wire.QueryAssignmentResponse:
         """What a push consumer receives from: the whole topic; of an ordered group each queue, so
-        that the client processes them side by side. From what is known, also in a failover: clients
-        drop all their queues where this fails."""
+        that the client processes them side by side. While no node answers it is as it was last:
+        clients drop all their queues where this fails."""
         topic = topic_of(request.topic, call.namespace)
         group = group_of(request.group, call.namespace)
-        cluster = await call.cluster()
-        view = cluster.cluster.topic(topic.full) or await known_topic(cluster, topic.full)
+        view, ordered = await self._assignment(topic.full, group.full, call)
         endpoints = endpoints_of(request.endpoints, call)
-        numbers = range(_count(view)) if is_ordered(cluster, group.full) else (ALL_QUEUES,)
+        numbers = range(_count(view)) if ordered else (ALL_QUEUES,)
         return wire.QueryAssignmentResponse(
             status=OK,
             assignments=[
@@ -89,6 +90,27 @@ class RouteCalls:
                 for number in numbers
             ],
         )
+
+
+    async def _assignment(self, topic: str, group: str, call: Call) -> "_Assigned":
+        name = call.principal.user, topic, group
+        try:
+            cluster = await call.cluster()
+            found = await known_topic(cluster, topic), is_ordered(cluster, group)
+        except PacelineError as error:
+            known = self._assigned.get(name)
+            if known is None or status_of(error).code < _SERVER_FAULTS:
+                raise
+            return known
+        self._assigned[name] = found
+        self._assigned.move_to_end(name)
+        if len(self._assigned) > REMEMBERED_MAX:
+            self._assigned.popitem(last=False)
+        return found
+
+
+_Assigned = tuple[TopicView, bool]
+"""The topic, and whether the group is ordered."""
 
 
 def endpoints_of(told: Endpoints, call: Call) -> Endpoints:
@@ -104,30 +126,12 @@ def is_ordered(cluster: UserCluster, group: str) -> bool:
 
 
 async def known_topic(cluster: UserCluster, name: str) -> TopicView:
-    """A topic, which may have to be made. TopicNotFoundError, NotAuthorizedError, PeerError."""
+    """A topic, which may have been made a moment ago. TopicNotFoundError, NotAuthorizedError,
+    PeerError."""
     found = cluster.cluster.topic(name)
     if found is not None:
         return found
-    try:
-        return await cluster.cluster.wait_topic(name, timeout_ms=_KNOWN_SOON_MS)
-    except TopicNotFoundError as error:
-        view = cluster.cluster.view
-        for group in () if view is None else sorted(view.groups):
-            if await _is_made(cluster, group, name):
-                return await cluster.cluster.wait_topic(name, timeout_ms=_MADE_TIMEOUT_MS)
-        raise error from None
-
-
-async def _is_made(cluster: UserCluster, group: str, name: str) -> bool:
-    link = cluster.links.link(group)  # type: ignore[arg-type]
-    try:
-        connection = await link.wait_up(timeout_ms=_MADE_TIMEOUT_MS)
-        await connection.call(EnsureTopic(topic=name), timeout_ms=_MADE_TIMEOUT_MS)
-    except (NotFoundError, BadRequestError, ForbiddenError):
-        return False
-    except PacelineError:  # another broker group may
-        return False
-    return True
+    return await cluster.cluster.wait_topic(name, timeout_ms=_KNOWN_SOON_MS)
 
 
 def _count(view: TopicView) -> int:
