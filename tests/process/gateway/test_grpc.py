@@ -23,6 +23,7 @@ from tests.support.process.harness import (
 
 from paceline import AdminClient, Message, Producer
 from paceline.platform.runtime import SystemClock
+from paceline.server.byte_budget import ByteBudget
 from paceline_gateway.grpc.codec.values import duration_of, milliseconds, timestamp_of
 from paceline_gateway.grpc.stubs import messages_pb2 as messages
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
@@ -31,6 +32,7 @@ from paceline_gateway.grpc.stubs.resources_pb2 import (
     AddressScheme,
     Code,
     Endpoints,
+    MessageQueue,
     MessageType,
     Resource,
 )
@@ -38,7 +40,18 @@ from paceline_gateway.grpc.stubs.resources_pb2 import (
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
 TOPICS = (
-    *("orders", "greetings", "several", "retried", "repeated", "native", "delayed", "failing"),
+    *(
+        "orders",
+        "greetings",
+        "several",
+        "retried",
+        "repeated",
+        "native",
+        "delayed",
+        "failing",
+        "roomy",
+        "forged",
+    ),
     *("poisoned", "ordered", "renewed", "killed"),
 )
 """Of one test each, as they run in any order."""
@@ -402,3 +415,75 @@ async def test_messages_of_other_programs_are_received_too(
     received = await client.receive("native", "natives", tags="native")
 
     assert (bodies(received), list(received[0].system_properties.keys)) == ([b"native"], ["k"])
+
+
+async def test_what_finds_no_room_in_memory_is_refused_and_given_back(
+    client: RawClient, cluster: RunningCluster
+) -> None:
+    large = client.message("roomy", bytes(400_000))
+    async with (
+        a_door(cluster.bootstrap, budget=ByteBudget(200_000)) as port,
+        RawClient(port) as narrow,
+    ):
+        refused = await narrow.send(large)
+        small = await narrow.send(client.message("roomy", b"small"))
+        assert (await client.send(large)).status.code == Code.OK
+        request = wire.ReceiveMessageRequest(
+            group=Resource(name="narrow"),
+            message_queue=MessageQueue(topic=Resource(name="roomy"), id=0),
+            batch_size=32,
+        )
+        [nothing] = await narrow.call("ReceiveMessage", request)
+    received = await drained(client, "roomy", "narrow", 2)
+
+    assert refused.status.code == nothing.status.code == Code.TOO_MANY_REQUESTS
+    assert small.status.code == Code.OK
+    assert {each.system_properties.delivery_attempt for each in received} == {1}
+
+
+async def test_receipts_that_are_not_the_clients_are_its_own_fault(client: RawClient) -> None:
+    await client.send(client.message("forged", b"x"))
+    [mine] = await first_of(client, "forged", "owner")
+    handle = mine.system_properties.receipt_handle
+    asked = [("other", handle)]
+    asked += [
+        ("owner", each) for each in ("", "x", handle[:-1], handle + "0", "\u00e9", "a" * 5000)
+    ]
+    topic = Resource(name="forged")
+
+    for name, shown in asked:
+        group = Resource(name=name)
+        mine.system_properties.receipt_handle = shown
+        codes = [
+            (await client.ack("forged", name, mine)).status.code,
+            (
+                await client.call(
+                    "ChangeInvisibleDuration",
+                    wire.ChangeInvisibleDurationRequest(
+                        group=group,
+                        topic=topic,
+                        receipt_handle=shown,
+                        invisible_duration=duration_of(20_000),
+                    ),
+                )
+            ).status.code,
+            (
+                await client.call(
+                    "ForwardMessageToDeadLetterQueue",
+                    wire.ForwardMessageToDeadLetterQueueRequest(
+                        group=group, topic=topic, receipt_handle=shown
+                    ),
+                )
+            ).status.code,
+        ]
+        assert all(40000 <= code < 50000 for code in codes), (shown, codes)
+
+    mine.system_properties.receipt_handle = handle
+    assert (await client.ack("forged", "owner", mine)).status.code == Code.OK
+
+
+async def first_of(client: RawClient, topic: str, group: str) -> list[Any]:
+    """Messages, not acknowledged."""
+    while not (received := await client.receive(topic, group)):
+        pass
+    return received

@@ -56,7 +56,8 @@ async def a_door(bootstrap: Bootstrap, **options: Any) -> AsyncIterator[int]:
     connected = ConnectedClients(SystemClock())
     sweeping = spawn(connected.run(), name="connected-clients")
     options = {"authenticator": Anybody(), "tls": None, **options}
-    server = GrpcServer(GrpcService(connected), clusters=clusters, **options)
+    own = {name: options.pop(name) for name in ("budget", "metrics") if name in options}
+    server = GrpcServer(GrpcService(connected, **own), clusters=clusters, **options)
     try:
         yield await server.start("127.0.0.1", 0)
     finally:

@@ -18,11 +18,14 @@ from paceline.consumer.simple import SimpleConsumer, renews
 from paceline.errors import OverloadedError, PacelineError
 from paceline.filters import Subscription
 from paceline.platform.runtime import spawn
+from paceline.server.byte_budget import ByteBudget, ByteHolder
 from paceline_gateway.clusters import UserCluster
 from paceline_gateway.connected_clients import ClientKey, ConnectedClient, ConnectedClients
 from paceline_gateway.grpc.codec.limits import RENEW_MS_MAX
 
 RECEIVERS_MAX = 20_000
+_MESSAGE_BYTES = 1024
+"""What a message takes beside its body."""
 _ATTEMPTS_MAX = 64
 """Remembered by one receiver: one for each receive that a client has under way, and some more."""
 
@@ -46,6 +49,8 @@ class _Attempt:
     messages: "asyncio.Future[list[PoppedMessage]]"
     invisible_until: float | None = None
     """Loop time; None: under way."""
+    size: int = 0
+    """Bytes of the messages, once they are remembered."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +60,8 @@ class Receiver:
     consumer: SimpleConsumer
     release: Callable[[], None]
     """Its user's cluster is needed no more."""
+    holder: ByteHolder
+    """For what is remembered."""
     attempts: OrderedDict[str, _Attempt] = field(default_factory=OrderedDict)
     attempt_of: dict[str, str] = field(default_factory=dict)
     """Handle of a message -> the attempt that it was given in."""
@@ -96,8 +103,23 @@ class Receiver:
             self._forget(attempt_id)
             return
         attempt.invisible_until = asyncio.get_running_loop().time() + ms / 1000
-        if self.attempts.get(attempt_id) is attempt:
-            self.attempt_of.update(dict.fromkeys((each.handle for each in found), attempt_id))
+        if self.attempts.get(attempt_id) is not attempt:
+            return
+        size = bytes_of(found)
+        if not self.holder.take(size):
+            self._forget(attempt_id)  # a repetition is given others
+            return
+        attempt.size = size
+        self.attempt_of.update(dict.fromkeys((each.handle for each in found), attempt_id))
+
+    async def close(self) -> None:
+        """Give back what no receive has returned."""
+        try:
+            await self.consumer.close()
+        finally:
+            self.attempts.clear()
+            self.holder.close()
+            self.release()
 
     def done_with(self, handle: str) -> None:
         """What was acknowledged or changed is not given again."""
@@ -108,6 +130,7 @@ class Receiver:
     def _forget(self, attempt_id: str) -> None:
         attempt = self.attempts.pop(attempt_id, None)
         if attempt is not None and attempt.invisible_until is not None:
+            self.holder.give(attempt.size)
             for message in attempt.messages.result():
                 self.attempt_of.pop(message.handle, None)
 
@@ -115,7 +138,8 @@ class Receiver:
 class Receivers:
     """Owned by one gateway's gRPC door."""
 
-    def __init__(self, clients: ConnectedClients) -> None:
+    def __init__(self, clients: ConnectedClients, budget: ByteBudget) -> None:
+        self._budget = budget
         self._receivers: dict[Wanted, Receiver] = {}
         self._of_client: dict[ClientKey, dict[str, list[Receiver]]] = {}
         """By group; to find who lengthens the time of a message."""
@@ -129,7 +153,7 @@ class Receivers:
         everyone = [*self._receivers.values(), *self._ackers.values()]
         self._receivers.clear()
         self._ackers.clear()
-        await asyncio.gather(*map(_close, everyone), *self._closing)
+        await asyncio.gather(*(each.close() for each in everyone), *self._closing)
 
     def receiver(self, wanted: Wanted, subscription: Subscription) -> Receiver:
         """That of a client for a group and a subscription. OverloadedError, ForbiddenError."""
@@ -153,7 +177,7 @@ class Receivers:
             client_id=_id(wanted.key),
             is_introduced=False,
         )
-        found = self._receivers[wanted] = Receiver(consumer, wanted.cluster.hold())
+        found = self._receivers[wanted] = self._made(consumer, wanted.cluster)
         by_group = self._of_client.setdefault(wanted.key, {})
         by_group.setdefault(wanted.group, []).append(found)
         return found
@@ -172,8 +196,12 @@ class Receivers:
         found = self._ackers.get((cluster, key, group))
         if found is None:
             consumer = SimpleConsumer(cluster.cluster, group=group, is_introduced=False)
-            found = self._ackers[cluster, key, group] = Receiver(consumer, cluster.hold())
+            found = self._ackers[cluster, key, group] = self._made(consumer, cluster)
         return found.consumer
+
+    def _made(self, consumer: SimpleConsumer, cluster: UserCluster) -> Receiver:
+        holder = self._budget.holder(cluster.principal.source)
+        return Receiver(consumer, cluster.hold(), holder)
 
     def _gone(self, client: ConnectedClient) -> None:
         """A client has gone: its messages are given to others when their time is over."""
@@ -186,16 +214,14 @@ class Receivers:
             self._end(self._ackers.pop(name))
 
     def _end(self, receiver: Receiver) -> None:
-        task = spawn(_close(receiver), name="grpc-receiver-end")
+        task = spawn(receiver.close(), name="grpc-receiver-end")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
 
-async def _close(receiver: Receiver) -> None:
-    try:
-        await receiver.consumer.close()
-    finally:
-        receiver.release()
+def bytes_of(messages: list[PoppedMessage]) -> int:
+    """What they take, roughly."""
+    return sum(len(message.body) + _MESSAGE_BYTES for message in messages)
 
 
 def _id(key: ClientKey) -> str:

@@ -7,6 +7,7 @@ from paceline.consumer.pop.popped_message import PoppedMessage
 from paceline.consumer.simple import give_back
 from paceline.errors import PacelineError
 from paceline.filters import Subscription
+from paceline.server.byte_budget import ByteBudget, no_room
 from paceline.types import GroupName
 from paceline.wire.calls.messages import SendBack, SendBackRow
 from paceline.wire.receipts import parse_handle
@@ -24,7 +25,7 @@ from paceline_gateway.grpc.codec.values import (
     topic_of,
 )
 from paceline_gateway.grpc.service.call import Answer, AnswerStream, Call
-from paceline_gateway.grpc.service.receivers import Receivers, Wanted
+from paceline_gateway.grpc.service.receivers import Receivers, Wanted, bytes_of
 from paceline_gateway.grpc.service.routes import is_ordered, known_topic, queue_numbers
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
 from paceline_gateway.grpc.stubs.resources_pb2 import Code, Status
@@ -38,9 +39,10 @@ _DEAD_LETTER_TIMEOUT_MS = 10_000
 class ReceiveCalls:
     """Owned by one gateway's gRPC door."""
 
-    def __init__(self, clients: ConnectedClients) -> None:
+    def __init__(self, clients: ConnectedClients, budget: ByteBudget) -> None:
         self._clients = clients
-        self._receivers = Receivers(clients)
+        self._budget = budget
+        self._receivers = Receivers(clients, budget)
 
     def handlers(self) -> dict[str, Answer]:
         return {
@@ -90,11 +92,16 @@ class ReceiveCalls:
             yield wire.ReceiveMessageResponse(status=nothing)
             return
         now_ms = cluster.cluster.clock.unix_ms()
-        yield wire.ReceiveMessageResponse(delivery_timestamp=timestamp_of(now_ms))
-        for message in messages:
-            handed = Handed(topic.resource, _number(numbers, message), invisible_ms)
-            yield wire.ReceiveMessageResponse(message=received_of(message, handed))
-        yield wire.ReceiveMessageResponse(status=OK)
+        holder = self._budget.holder(call.principal.source)
+        holder.hold(bytes_of(messages))  # until the client, which may be slow, has read them
+        try:
+            yield wire.ReceiveMessageResponse(delivery_timestamp=timestamp_of(now_ms))
+            for message in messages:
+                handed = Handed(topic.resource, _number(numbers, message), invisible_ms)
+                yield wire.ReceiveMessageResponse(message=received_of(message, handed))
+            yield wire.ReceiveMessageResponse(status=OK)
+        finally:
+            holder.close()
 
     async def _messages(
         self,
@@ -111,12 +118,22 @@ class ReceiveCalls:
             consumer = receiver.consumer
             found = await consumer.receive(count, invisible_ms=invisible_ms, wait_ms=wait_ms)
             kept = _within(found)
+            if not self._has_room(wanted.cluster.principal.source, found[:kept]):
+                give_back(consumer, found)
+                raise no_room("what this receive found")
             give_back(consumer, found[kept:])
             return found[:kept]
 
         if attempt_id:
             return await receiver.receive(attempt_id, receive, invisible_ms)
         return await receive()
+
+    def _has_room(self, source: str, messages: list[PoppedMessage]) -> bool:
+        holder = self._budget.holder(source)
+        try:
+            return holder.take(bytes_of(messages))
+        finally:
+            holder.close()
 
     # -- receipts ---------------------------------------------------------------------------------
 

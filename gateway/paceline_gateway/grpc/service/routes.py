@@ -91,7 +91,6 @@ class RouteCalls:
             ],
         )
 
-
     async def _assignment(self, topic: str, group: str, call: Call) -> "_Assigned":
         name = call.principal.user, topic, group
         try:

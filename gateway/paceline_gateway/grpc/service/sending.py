@@ -13,6 +13,7 @@ from paceline.errors import PacelineError
 from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.producer.producer import send_library
 from paceline.producer.results import SendResult
+from paceline.server.byte_budget import ByteBudget, no_room
 from paceline_gateway.clusters import UserCluster
 from paceline_gateway.connected_clients import ClientKey, ConnectedClient, ConnectedClients
 from paceline_gateway.grpc.codec.limits import check_count
@@ -40,8 +41,11 @@ SENDS_OF_CLIENT_MAX = 4_000
 class SendCalls:
     """Owned by one gateway's gRPC door."""
 
-    def __init__(self, clients: ConnectedClients, transactions: Transactions) -> None:
+    def __init__(
+        self, clients: ConnectedClients, transactions: Transactions, budget: ByteBudget
+    ) -> None:
         self._transactions = transactions
+        self._budget = budget
         self._duplicates = Duplicates()
         self._counts: Counter[ClientKey] = Counter()
         """Messages under way of each client."""
@@ -59,7 +63,13 @@ class SendCalls:
         """A result for each message, in their order."""
         check_count(len(request.messages), "messages")
         cluster = await call.cluster()
+        holder = self._budget.holder(call.principal.source)
+        if not holder.take(request.ByteSize()):
+            holder.close()
+            raise no_room("this send")
         outcomes = [self._sent(message, cluster, call) for message in request.messages]
+        # Also if the client waits no more: what is being sent is in memory.
+        asyncio.gather(*outcomes).add_done_callback(lambda _: holder.close())
         entries = [await asyncio.shield(outcome) for outcome in outcomes]
         return wire.SendMessageResponse(
             status=common_status([entry.status for entry in entries]), entries=entries

@@ -8,9 +8,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from paceline.errors import PacelineError
+from paceline.platform.telemetry import Metrics
+from paceline.server.byte_budget import ByteBudget
 from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.grpc.codec.statuses import Refused, status_of
 from paceline_gateway.grpc.service.call import Answer, AnswerStream, Call
+from paceline_gateway.grpc.service.counts import CallCounts
 from paceline_gateway.grpc.service.receiving import ReceiveCalls
 from paceline_gateway.grpc.service.routes import RouteCalls
 from paceline_gateway.grpc.service.sending import SendCalls
@@ -36,11 +39,22 @@ _NOT_HERE = {
 class GrpcService:
     """The MessagingService of one gateway."""
 
-    def __init__(self, clients: ConnectedClients) -> None:
+    def __init__(
+        self,
+        clients: ConnectedClients,
+        *,
+        budget: ByteBudget | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        """`budget`: for messages on their way through. Must be made on the running event loop."""
+        budget = budget or ByteBudget()
+        self._counts = CallCounts()
+        if metrics is not None:
+            self._counts.register(metrics)
         self._transactions = Transactions(clients)
         self._telemetry = TelemetryCalls(clients, self._transactions)
-        self._sending = SendCalls(clients, self._transactions)
-        self._receiving = ReceiveCalls(clients)
+        self._sending = SendCalls(clients, self._transactions, budget)
+        self._receiving = ReceiveCalls(clients, budget)
         self._answers: dict[str, Answer] = {
             **RouteCalls().handlers(),
             **self._sending.handlers(),
@@ -63,6 +77,12 @@ class GrpcService:
 
     async def answer(self, name: str, request: Any, call: Call) -> Any:
         """The answer of a call with one answer, also where it fails."""
+        since = self._counts.now()
+        found = await self._answer(name, request, call)
+        self._counts.ended(name, since, found.status.code)
+        return found
+
+    async def _answer(self, name: str, request: Any, call: Call) -> Any:
         try:
             answer = self._answers.get(name)
             if answer is None:
@@ -75,28 +95,40 @@ class GrpcService:
             return failed(name, _BUG)
 
     async def answers(self, name: str, request: Any, call: Call) -> AsyncIterator[Any]:
-        """The answers of a call with many."""
+        """The answers of a call with many; the last one tells the status."""
+        since, code = self._counts.now(), int(Code.OK)
         try:
             answers = self._streams.get(name)
             if answers is None:
                 raise _not_here(name)
             async for answer in answers(request, call):
+                code = answer.status.code or code
                 yield answer
         except PacelineError as error:
-            yield failed(name, status_of(error))
+            status = status_of(error)
+            code = status.code
+            yield failed(name, status)
         except Exception:
             log.exception("grpc_call_failed", extra={"call": name})
+            code = _BUG.code
             yield failed(name, _BUG)
+        finally:
+            self._counts.ended(name, since, code)
 
     async def telemetry(
         self, commands: AsyncIterator[wire.TelemetryCommand], call: Call
     ) -> AsyncIterator[wire.TelemetryCommand]:
         """Both ways on one stream."""
+        since, code = self._counts.now(), int(Code.OK)
         try:
             async for command in self._telemetry.telemetry(commands, call):
                 yield command
         except PacelineError as error:
-            yield failed("Telemetry", status_of(error))
+            status = status_of(error)
+            code = status.code
+            yield failed("Telemetry", status)
+        finally:
+            self._counts.ended("Telemetry", since, code)
 
 
 _BUG = Status(

@@ -23,13 +23,16 @@ from paceline.errors import UnauthenticatedError
 from paceline.net.cluster import Cluster
 from paceline.platform.address import Address
 from paceline.platform.runtime import SystemClock
+from paceline.platform.telemetry import Metrics
 from paceline.security.certificates import TlsFiles
+from paceline.security.identity import Principal
 from paceline.security.node_tls import NodeTls, TlsMode
+from paceline.server.byte_budget import ByteBudget
 from paceline_gateway.clusters import UserClusters
 from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.doors import DoorContext
 from paceline_gateway.grpc.door import open_door
-from paceline_gateway.grpc.server import GrpcServer
+from paceline_gateway.grpc.server import REQUEST_BYTES_MAX, GrpcServer
 from paceline_gateway.grpc.service.service import SERVICE
 from paceline_gateway.grpc.service.telemetry import COMMANDS_MAX, Stream
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
@@ -185,6 +188,8 @@ async def test_a_gateway_opens_and_closes_the_door() -> None:
         clients=ConnectedClients(SystemClock()),
         authenticator=Anybody(),
         tls=None,
+        budget=ByteBudget(),
+        metrics=Metrics(cluster="c", node_type="gateway", node_id="g"),
     )
     opened = open_door(cast(DoorContext, parts))
 
@@ -203,3 +208,78 @@ async def test_a_client_that_reads_nothing_is_asked_no_more() -> None:
     assert told == [True] * COMMANDS_MAX + [False]
     assert len([each async for each in stream.commands()]) == COMMANDS_MAX
     assert not stream.put(command)
+
+
+class ByName:
+    """Whoever shows a name is that user."""
+
+    def grpc(self, authorization: str | None, *_: object, **__: object) -> Principal:
+        return Principal(authorization or "", "10.0.0.1", door="grpc")
+
+
+async def test_an_id_of_another_users_client_is_another_client() -> None:
+    async with (
+        door(authenticator=ByName()) as port,
+        RawClient(port, authorization="anna") as anna,
+        RawClient(port, authorization="ben") as ben,
+    ):
+        stream = anna.telemetry()
+        await stream.write(producer_settings("orders"))
+        await within(stream.read())
+        others = ben.telemetry()
+        await others.write(producer_settings("orders"))
+        await within(others.read())
+        await ben.call("NotifyClientTermination", wire.NotifyClientTerminationRequest())
+        assert await within(others.read()) is grpc.aio.EOF
+
+        await stream.write(producer_settings("orders"))
+
+        assert (await within(stream.read())).status.code == Code.OK
+        stream.cancel()
+
+
+async def test_a_client_that_writes_without_end_and_reads_nothing_keeps_nobody_out() -> None:
+    async with door() as port, RawClient(port) as client, RawClient(port, "another") as other:
+        endless = client.telemetry()
+        many = consumer_settings("work", "orders")
+        many.settings.subscription.subscriptions.extend(
+            many.settings.subscription.subscriptions[0:1] * 200
+        )
+        for _ in range(500):
+            await endless.write(many)
+
+        answer = await within(other.call("Heartbeat", wire.HeartbeatRequest()))
+
+        assert answer.status.code == Code.OK
+        endless.cancel()
+
+
+async def test_a_request_that_is_too_large_is_refused_and_the_connection_goes_on() -> None:
+    async with door() as port, RawClient(port) as client:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await client.send(client.message("orders", bytes(REQUEST_BYTES_MAX)))
+        answer = await client.call("Heartbeat", wire.HeartbeatRequest())
+
+    assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert answer.status.code == Code.OK
+
+
+async def test_calls_are_counted_with_their_statuses() -> None:
+    metrics = Metrics(cluster="c", node_type="gateway", node_id="g")
+    async with door(metrics=metrics) as port, RawClient(port) as client:
+        await client.call("Heartbeat", wire.HeartbeatRequest())
+        await client.call("PullMessage", wire.PullMessageRequest())
+        stream = client.telemetry()
+        await stream.write(producer_settings("orders"))
+        await within(stream.read())
+        await client.call("NotifyClientTermination", wire.NotifyClientTerminationRequest())
+        assert await within(stream.read()) is grpc.aio.EOF
+        text = metrics.exposition()[0].decode()
+
+    for line in (
+        'paceline_gateway_grpc_calls_total{call="Heartbeat"} 1.0',
+        'paceline_gateway_grpc_calls_total{call="Telemetry"} 1.0',
+        'paceline_gateway_grpc_call_errors_total{call="PullMessage",status="NOT_IMPLEMENTED"} 1.0',
+    ):
+        assert line in text
+    assert 'paceline_gateway_grpc_call_errors_total{call="Heartbeat"' not in text
