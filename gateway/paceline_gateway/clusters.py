@@ -11,9 +11,10 @@ nobody holds or asks for is closed after a while, or when others want its place.
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from paceline.admin.client import AdminClient
-from paceline.errors import OverloadedError, PacelineError
+from paceline.errors import OverloadedError
 from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks
 from paceline.platform.ports import Clock
@@ -103,22 +104,23 @@ class UserClusters:
         if found is None:
             self._make_room()
             found = self._clusters[key] = UserCluster(self._connect(principal), principal)
-            self._starting[found] = spawn(found.start(), name="user-cluster")
+            task = self._starting[found] = spawn(found.start(), name="user-cluster")
+            task.add_done_callback(partial(self._started, key, found))
         found.used_ms = self._clock.monotonic_ms()
         starting = self._starting.get(found)
-        if starting is None:
-            return found
-        try:
+        if starting is not None:
             await asyncio.shield(starting)
-        except PacelineError:
-            if self._starting.pop(found, None) is not None:
-                if self._clusters.get(key) is found:
-                    del self._clusters[key]
-                self._retired.discard(found)
-                await found.close()
-            raise
-        self._starting.pop(found, None)
         return found
+
+    def _started(self, key: Principal, found: UserCluster, task: "asyncio.Task[None]") -> None:
+        """It has started, or leaves its place, whether or not anybody waits for it still."""
+        self._starting.pop(found, None)
+        if task.cancelled() or task.exception() is None:
+            return
+        if self._clusters.get(key) is found:
+            del self._clusters[key]
+        self._retired.discard(found)
+        self._close(found)
 
     def renew(self) -> None:
         """Have all be made anew: certificates or authorities are others now."""

@@ -1,8 +1,10 @@
 """Users of a gateway have connections of their own, as long as they use them and there is room."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.support.controller.harness import eventually
 
 from paceline.errors import OverloadedError, PeerError
 from paceline.net.cluster import Cluster
@@ -105,6 +107,31 @@ async def test_one_that_cannot_start_leaves_its_place(users: Users) -> None:
 
     assert users.clusters.count == 0
     assert users.closed == ["e"]
+
+
+@pytest.mark.parametrize("error", [None, PeerError("no node of the cluster answers")])
+async def test_one_whose_callers_have_gone_before_it_started_leaves_its_place(
+    users: Users, monkeypatch: pytest.MonkeyPatch, error: PeerError | None
+) -> None:
+    answer = asyncio.Event()
+
+    async def start(user: UserCluster) -> None:
+        await answer.wait()
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(UserCluster, "start", start)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await users.clusters.of(ANA)
+    answer.set()
+    users.clock.advance(IDLE_MS)
+
+    def has_left() -> bool:
+        users.clusters.close_idle()
+        return users.clusters.count == 0 and users.closed == ["a"]
+
+    await eventually(has_left, "it has left")
 
 
 async def test_renewed_ones_go_when_their_calls_have_ended(users: Users) -> None:
