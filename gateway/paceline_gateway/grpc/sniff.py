@@ -78,25 +78,27 @@ class Relay:
     async def dial(self, outer: "_Outer", peer: Peer) -> None:
         """Connect a connection to the server."""
         loop = asyncio.get_running_loop()
-        inner = _Inner(outer)
+        inner = _Inner(self, outer)
         try:
             async with asyncio.timeout(_DIAL_TIMEOUT_S):
                 transport, _ = await loop.create_connection(lambda: inner, _LOOPBACK, self._port)
         except (OSError, TimeoutError):
             outer.abort()
             return
-        if outer.transport is None:  # the client has gone
+        if outer.transport is None or inner.transport is None:  # one of them has gone
             transport.close()
             return
-        port = transport.get_extra_info("sockname")[1]
-        self._peers[port] = peer
-        inner.port = port
+        inner.port = transport.get_extra_info("sockname")[1]
+        self._peers[inner.port] = peer
         outer.joined(transport)
 
-    def closed(self, outer: "_Outer", port: int | None) -> None:
+    def closed(self, outer: "_Outer") -> None:
+        """The client's connection has ended."""
         self._open.discard(outer)
-        if port is not None:
-            self._peers.pop(port, None)
+
+    def left(self, port: int) -> None:
+        """A connection to the server has ended: whoever has its port next is somebody else."""
+        del self._peers[port]
 
 
 class _Side(asyncio.Protocol):
@@ -184,8 +186,7 @@ class _Outer(_Side):
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
-        inner = self.other
-        self._relay.closed(self, inner.port if isinstance(inner, _Inner) else None)
+        self._relay.closed(self)
         if self._place is not None:
             self._place.ended()
             self._place.gone()
@@ -194,11 +195,18 @@ class _Outer(_Side):
 class _Inner(_Side):
     """The connection to the server."""
 
-    def __init__(self, outer: _Outer) -> None:
+    def __init__(self, relay: Relay, outer: _Outer) -> None:
         super().__init__()
+        self._relay = relay
         self.port: int | None = None
+        """The relay's, once the server may know whose connection it is."""
         self.other = outer
         outer.other = self
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        if self.port is not None:
+            self._relay.left(self.port)
 
 
 def _peer(transport: asyncio.Transport, source: str) -> Peer:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any, cast
 import grpc
 import pytest
 from tests.support.certificates import Authority
+from tests.support.controller.harness import eventually
 from tests.support.gateway.grpc_client import (
     Anybody,
     RawClient,
@@ -35,6 +37,7 @@ from paceline_gateway.grpc.door import open_door
 from paceline_gateway.grpc.server import REQUEST_BYTES_MAX, GrpcServer
 from paceline_gateway.grpc.service.service import SERVICE
 from paceline_gateway.grpc.service.telemetry import COMMANDS_MAX, Stream
+from paceline_gateway.grpc.sniff import Relay
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
 from paceline_gateway.grpc.stubs.resources_pb2 import Code
 
@@ -119,6 +122,40 @@ async def test_whoever_dials_the_port_behind_the_relay_is_refused(
 
     assert refused.status.code == Code.UNAUTHORIZED
     assert answer.status.code == Code.OK
+
+
+async def test_a_port_is_nobodys_once_the_server_has_ended_its_connection() -> None:
+    """Also while the client has not read all of it."""
+    dialled: list[tuple[int, asyncio.StreamWriter]] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        dialled.append((writer.get_extra_info("peername")[1], writer))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    relay = Relay(server.sockets[0].getsockname()[1], connections_max=64)
+    port = await relay.listen("127.0.0.1", 0, None)
+    raw = socket.create_connection(("127.0.0.1", port))
+    try:
+        await eventually(lambda: dialled and relay.peer(dialled[0][0]), "it is relayed")
+        inner, writer = dialled[0]
+        (outer,) = relay._open
+        await eventually(lambda: _is_unread(outer, writer), "the client takes no more")
+        writer.close()
+
+        await eventually(lambda: relay.peer(inner) is None, "its port is nobody's")
+        assert relay._open == {outer}
+    finally:
+        raw.close()
+        await relay.close()
+        server.close()
+
+
+def _is_unread(outer: Any, writer: asyncio.StreamWriter) -> bool:
+    """Write some more; whether the relay has bytes that the client does not take."""
+    waiting: int = outer.transport.get_write_buffer_size()
+    if not waiting:
+        writer.write(b"x" * 32 * 1024)
+    return waiting > 0
 
 
 async def test_a_user_that_is_not_known_is_told_so_by_each_call() -> None:
