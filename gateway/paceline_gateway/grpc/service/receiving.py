@@ -10,7 +10,7 @@ from paceline.filters import Subscription
 from paceline.server.byte_budget import ByteBudget, no_room
 from paceline.types import GroupName
 from paceline.wire.calls.messages import SendBack, SendBackRow
-from paceline.wire.receipts import parse_handle
+from paceline.wire.receipts import Receipt, parse_handle
 from paceline_gateway.clusters import UserCluster
 from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.grpc.codec import limits
@@ -157,7 +157,7 @@ class ReceiveCalls:
 
     async def _ack(self, handle: str, group: Named, cluster: UserCluster, call: Call) -> Status:
         try:
-            parse_handle(handle, group.full)
+            _receipt(handle, group, cluster)
             consumer = self._receivers.consumer_of(call.key, group.full, cluster, handle)
             await consumer.ack(handle)
         except PacelineError as error:
@@ -174,8 +174,8 @@ class ReceiveCalls:
         topic_of(request.topic, call.namespace)
         invisible_ms = limits.check_changed_invisible(milliseconds(request.invisible_duration))
         handle = request.receipt_handle
-        parse_handle(handle, group.full)
         cluster = await call.cluster()
+        _receipt(handle, group, cluster)
         consumer = self._receivers.consumer_of(call.key, group.full, cluster, handle)
         changed, _ = await consumer.change_handle(handle, invisible_ms)
         return wire.ChangeInvisibleDurationResponse(status=OK, receipt_handle=changed)
@@ -187,8 +187,8 @@ class ReceiveCalls:
         group = group_of(request.group, call.namespace)
         topic_of(request.topic, call.namespace)
         handle = request.receipt_handle
-        receipt = parse_handle(handle, group.full)
         cluster = await call.cluster()
+        receipt = _receipt(handle, group, cluster)
         consumer = self._receivers.consumer_of(call.key, group.full, cluster, handle)
         # First of all it must be this client's still: it is nobody else's meanwhile.
         handle, _ = await consumer.change_handle(handle, limits.INVISIBLE_MS)
@@ -205,6 +205,12 @@ class ReceiveCalls:
         )
         await consumer.ack(handle)
         return wire.ForwardMessageToDeadLetterQueueResponse(status=OK)
+
+
+def _receipt(handle: str, group: Named, cluster: UserCluster) -> Receipt:
+    """Of a message that the group was given; InvalidReceiptHandleError. Receipts are of the group's
+    full name, also where the user says less, as in its default namespace."""
+    return parse_handle(handle, cluster.cluster.namespace.full_group(group.full))
 
 
 def _number(numbers: dict[tuple[str, int], int], message: PoppedMessage) -> int:

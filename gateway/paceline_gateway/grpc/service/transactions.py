@@ -121,10 +121,12 @@ class Transactions:
 
     def _check(self, cluster: UserCluster, half: HalfMessage) -> TransactionState:
         """Ask one client, another one each time; it answers by ending the transaction."""
+        full = cluster.cluster.namespace.full_topic  # clients may say less than the full name
+        topic = full(half.topic)
         able = [
             client
             for client in self._clients
-            if client.cluster is cluster and half.topic in client.topics
+            if client.cluster is cluster and topic in map(full, client.topics)
         ]
         self._turn += 1
         for step in range(len(able)):

@@ -1,15 +1,22 @@
 """Questions about transactions that nobody has ended."""
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 from paceline.platform.runtime import ManualClock
 from paceline.producer.transaction import HalfMessage, TransactionState
+from paceline.wire.namespaces import Namespace
 from paceline_gateway.clusters import UserCluster
 from paceline_gateway.connected_clients import ClientKey, ConnectedClient, ConnectedClients
 from paceline_gateway.grpc.service.transactions import Transactions
 from paceline_gateway.grpc.stubs.messaging_pb2 import TelemetryCommand
 
 HALF = HalfMessage("tx.1", "k", "money", b"x", None, None, {"UNIQ_KEY": "01AB"}, checks=2)
+
+
+def _cluster(namespace: str = "") -> UserCluster:
+    cluster = SimpleNamespace(namespace=Namespace(namespace))
+    return cast(UserCluster, SimpleNamespace(cluster=cluster))
 
 
 class Scene:
@@ -19,7 +26,7 @@ class Scene:
         self.clients = ConnectedClients(ManualClock())
         self.transactions = Transactions(self.clients)
         self.transactions.ask = self._ask
-        self.mine, self.others = cast(UserCluster, object()), cast(UserCluster, object())
+        self.mine, self.others = _cluster(), _cluster()
         self.silent: set[str] = set()
         self.asked: list[tuple[str, TelemetryCommand]] = []
 
@@ -65,3 +72,15 @@ def test_a_producer_without_a_stream_is_passed_over() -> None:
     scene.check()
 
     assert [name for name, _ in scene.asked] == ["b", "b"]
+
+
+def test_a_producer_may_name_its_topic_with_or_without_its_namespace() -> None:
+    scene = Scene()
+    scene.mine = _cluster("shop")
+    for name, topic in (("a", "money"), ("b", "shop%money"), ("c", "other%money")):
+        scene.add(name, scene.mine, topic)
+
+    for _ in range(2):
+        scene.check()
+
+    assert sorted(name for name, _ in scene.asked) == ["a", "b"]

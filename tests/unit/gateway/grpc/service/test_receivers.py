@@ -1,0 +1,79 @@
+"""Who receives, acknowledges and lengthens the time of messages for clients."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from paceline.consumer.simple import SimpleConsumer
+from paceline.net.cluster import Cluster
+from paceline.net.connect import ConnectSettings
+from paceline.platform.runtime import ManualClock
+from paceline.security.identity import Principal
+from paceline.wire.receipts import Receipt, format_handle
+from paceline_gateway.clusters import UserCluster, UserClusters
+from paceline_gateway.connected_clients import ConnectedClients
+from paceline_gateway.grpc.service.call import Call, call_of
+from paceline_gateway.grpc.service.receiving import ReceiveCalls
+from paceline_gateway.grpc.stubs import messaging_pb2 as wire
+from paceline_gateway.grpc.stubs.resources_pb2 import Code, Endpoints, Resource
+
+ANA = Principal("ana", "10.0.0.1", "key", door="grpc", namespace="shop")
+"""Her programs say `work` for the group `shop%work`."""
+HANDLE = format_handle(Receipt("g1", 1, 0, 7, 100, 1), "shop%work")
+
+
+class Scene:
+    """A client whose messages are with a broker that takes all that is said of them."""
+
+    def __init__(self) -> None:
+        self.clients = ConnectedClients(ManualClock())
+        self.calls = ReceiveCalls(self.clients)
+        self.clusters = UserClusters(
+            lambda principal: Cluster(
+                ConnectSettings("127.0.0.1:1", namespace=principal.namespace)
+            ),
+        )
+        headers = {"x-mq-client-id": "host@1"}
+        self.call: Call = call_of(
+            headers, ANA, self.clusters, deadline_ms=None, endpoints=Endpoints()
+        )
+        self.said: list[str] = []
+
+
+@pytest.fixture
+async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+    made = Scene()
+
+    async def start(user: UserCluster) -> None:
+        pass
+
+    async def ack(consumer: SimpleConsumer, *handles: str) -> None:
+        made.said += handles
+
+    async def change(consumer: SimpleConsumer, handle: str, ms: int) -> tuple[str, int]:
+        made.said.append(handle)
+        return handle, 0
+
+    monkeypatch.setattr(UserCluster, "start", start)
+    monkeypatch.setattr(SimpleConsumer, "ack", ack)
+    monkeypatch.setattr(SimpleConsumer, "change_handle", change)
+    yield made
+    await made.calls.close()
+    await made.clusters.close()
+
+
+async def test_receipts_are_good_for_a_group_in_the_default_namespace(scene: Scene) -> None:
+    names = {"group": Resource(name="work"), "topic": Resource(name="orders")}
+    acked = await scene.calls.ack(
+        wire.AckMessageRequest(**names, entries=[{"message_id": "m", "receipt_handle": HANDLE}]),
+        scene.call,
+    )
+    changed = await scene.calls.change_invisible(
+        wire.ChangeInvisibleDurationRequest(
+            **names, receipt_handle=HANDLE, invisible_duration={"seconds": 30}
+        ),
+        scene.call,
+    )
+
+    assert [acked.status.code, changed.status.code] == [Code.OK, Code.OK]
+    assert scene.said == [HANDLE, HANDLE]
