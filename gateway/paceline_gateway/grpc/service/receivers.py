@@ -79,35 +79,35 @@ class Receiver:
             self._forget(attempt_id)
         while len(self.attempts) >= _ATTEMPTS_MAX:
             self._forget(next(iter(self.attempts)))
-        messages = asyncio.get_running_loop().create_future()
-        self.attempts[attempt_id] = _Attempt(messages)
-        spawn(self._run(attempt_id, receive, ms), name="grpc-receive")
-        return await asyncio.shield(messages)
+        attempt = _Attempt(asyncio.get_running_loop().create_future())
+        self.attempts[attempt_id] = attempt
+        spawn(self._run(attempt_id, attempt, receive, ms), name="grpc-receive")
+        return await asyncio.shield(attempt.messages)
 
     async def _run(
-        self, attempt_id: str, receive: Callable[[], Awaitable[list[PoppedMessage]]], ms: int
+        self,
+        attempt_id: str,
+        attempt: _Attempt,
+        receive: Callable[[], Awaitable[list[PoppedMessage]]],
+        ms: int,
     ) -> None:
-        attempt = self.attempts[attempt_id]
         try:
             found = await receive()
         except PacelineError as error:
             attempt.messages.set_exception(error)
             attempt.messages.exception()  # whoever asked may have gone
-            self._forget(attempt_id)
-            return
-        except asyncio.CancelledError:
+            found = []
+        except BaseException:
             attempt.messages.cancel()
             raise
-        attempt.messages.set_result(found)
-        if not found:
-            self._forget(attempt_id)
-            return
-        attempt.invisible_until = asyncio.get_running_loop().time() + ms / 1000
+        else:
+            attempt.messages.set_result(found)
         if self.attempts.get(attempt_id) is not attempt:
-            return
+            return  # others have taken its place
+        attempt.invisible_until = asyncio.get_running_loop().time() + ms / 1000
         size = bytes_of(found)
-        if not self.holder.take(size):
-            self._forget(attempt_id)  # a repetition is given others
+        if not found or not self.holder.take(size):
+            self.attempts.pop(attempt_id)  # a repetition is given others
             return
         attempt.size = size
         self.attempt_of.update(dict.fromkeys((each.handle for each in found), attempt_id))
@@ -136,9 +136,11 @@ class Receiver:
 
 
 class Receivers:
-    """Owned by one gateway's gRPC door."""
+    """Owned by one gateway's gRPC door. What is made here is of a client that was just heard of,
+    and ends when that client is forgotten."""
 
     def __init__(self, clients: ConnectedClients, budget: ByteBudget) -> None:
+        self._clients = clients
         self._budget = budget
         self._receivers: dict[Wanted, Receiver] = {}
         self._of_client: dict[ClientKey, dict[str, list[Receiver]]] = {}
@@ -157,14 +159,11 @@ class Receivers:
 
     def receiver(self, wanted: Wanted, subscription: Subscription) -> Receiver:
         """That of a client for a group and a subscription. OverloadedError, ForbiddenError."""
+        self._clients.hear(wanted.key, "grpc")
         found = self._receivers.get(wanted)
         if found is not None:
             return found
-        if len(self._receivers) >= RECEIVERS_MAX:
-            raise OverloadedError(
-                f"{len(self._receivers)} receivers are at work here: connect to another gateway",
-                retry_after_ms=1_000,
-            )
+        self._check_room()
         consumer = SimpleConsumer(
             wanted.cluster.cluster,
             group=wanted.group,
@@ -185,7 +184,8 @@ class Receivers:
     def consumer_of(
         self, key: ClientKey, group: str, cluster: UserCluster, handle: str
     ) -> SimpleConsumer:
-        """Who acknowledges or changes the message of that receipt."""
+        """Who acknowledges or changes the message of that receipt. OverloadedError."""
+        self._clients.hear(key, "grpc")
         receivers = self._of_client.get(key, {}).get(group, [])
         for receiver in receivers:
             receiver.done_with(handle)
@@ -195,6 +195,7 @@ class Receivers:
             return receivers[-1].consumer
         found = self._ackers.get((cluster, key, group))
         if found is None:
+            self._check_room()
             consumer = SimpleConsumer(cluster.cluster, group=group, is_introduced=False)
             found = self._ackers[cluster, key, group] = self._made(consumer, cluster)
         return found.consumer
@@ -202,6 +203,14 @@ class Receivers:
     def _made(self, consumer: SimpleConsumer, cluster: UserCluster) -> Receiver:
         holder = self._budget.holder(cluster.principal.source)
         return Receiver(consumer, cluster.hold(), holder)
+
+    def _check_room(self) -> None:
+        count = len(self._receivers) + len(self._ackers)
+        if count >= RECEIVERS_MAX:
+            raise OverloadedError(
+                f"{count} receivers are at work here: connect to another gateway",
+                retry_after_ms=1_000,
+            )
 
     def _gone(self, client: ConnectedClient) -> None:
         """A client has gone: its messages are given to others when their time is over."""

@@ -143,7 +143,6 @@ class ReceiveCalls:
         group = group_of(request.group, call.namespace)
         topic_of(request.topic, call.namespace)
         cluster = await call.cluster()
-        self._clients.hear(call.key, "grpc")
         statuses = await asyncio.gather(
             *(self._ack(entry.receipt_handle, group, cluster, call) for entry in request.entries)
         )

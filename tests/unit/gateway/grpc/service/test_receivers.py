@@ -1,18 +1,24 @@
 """Who receives, acknowledges and lengthens the time of messages for clients."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
+from tests.support.controller.harness import eventually
 
+from paceline.consumer.pop.popped_message import PoppedMessage
 from paceline.consumer.simple import SimpleConsumer
 from paceline.net.cluster import Cluster
 from paceline.net.connect import ConnectSettings
 from paceline.platform.runtime import ManualClock
 from paceline.security.identity import Principal
+from paceline.server.byte_budget import ByteBudget
 from paceline.wire.receipts import Receipt, format_handle
 from paceline_gateway.clusters import UserCluster, UserClusters
 from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.grpc.service.call import Call, call_of
+from paceline_gateway.grpc.service.receivers import _ATTEMPTS_MAX, Receiver
 from paceline_gateway.grpc.service.receiving import ReceiveCalls
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
 from paceline_gateway.grpc.stubs.resources_pb2 import Code, Endpoints, Resource
@@ -27,7 +33,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.clients = ConnectedClients(ManualClock())
-        self.calls = ReceiveCalls(self.clients)
+        self.calls = ReceiveCalls(self.clients, ByteBudget())
         self.clusters = UserClusters(
             lambda principal: Cluster(
                 ConnectSettings("127.0.0.1:1", namespace=principal.namespace)
@@ -63,7 +69,7 @@ async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
 
 
 async def test_receipts_are_good_for_a_group_in_the_default_namespace(scene: Scene) -> None:
-    names = {"group": Resource(name="work"), "topic": Resource(name="orders")}
+    names: dict[str, Any] = {"group": Resource(name="work"), "topic": Resource(name="orders")}
     acked = await scene.calls.ack(
         wire.AckMessageRequest(**names, entries=[{"message_id": "m", "receipt_handle": HANDLE}]),
         scene.call,
@@ -77,3 +83,37 @@ async def test_receipts_are_good_for_a_group_in_the_default_namespace(scene: Sce
 
     assert [acked.status.code, changed.status.code] == [Code.OK, Code.OK]
     assert scene.said == [HANDLE, HANDLE]
+
+
+async def test_what_a_client_uses_ends_with_it_whatever_it_has_asked_for(scene: Scene) -> None:
+    await scene.calls.change_invisible(
+        wire.ChangeInvisibleDurationRequest(
+            group=Resource(name="work"),
+            topic=Resource(name="orders"),
+            receipt_handle=HANDLE,
+            invisible_duration={"seconds": 30},
+        ),
+        scene.call,
+    )
+    cluster = await scene.call.cluster()
+    assert cluster.holders == 1
+
+    scene.clients.gone(scene.call.key)
+
+    await eventually(lambda: cluster.holders == 0, "the user is held no more")
+
+
+async def test_more_attempts_at_once_than_are_remembered_are_answered() -> None:
+    consumer: Any = None
+    receiver = Receiver(consumer, lambda: None, ByteBudget().holder("10.0.0.1"))
+
+    async def receive() -> list[PoppedMessage]:
+        return []
+
+    async with asyncio.timeout(10):
+        found = await asyncio.gather(
+            *(receiver.receive(str(each), receive, 1_000) for each in range(_ATTEMPTS_MAX + 5))
+        )
+
+    assert found == [[]] * (_ATTEMPTS_MAX + 5)
+    assert not receiver.attempts
