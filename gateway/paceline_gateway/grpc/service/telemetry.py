@@ -93,6 +93,7 @@ class TelemetryCalls:
         """One at a time of each client, however often it tells of itself."""
         self._listening: WeakSet[UserCluster] = WeakSet()
         transactions.ask = self._ask
+        transactions.has_stream = lambda client: client.key in self._streams
         clients.on_gone(self._gone)
 
     def handlers(self) -> dict[str, Answer]:
@@ -128,6 +129,7 @@ class TelemetryCalls:
             stream.is_open = False
             if self._streams.get(key) is stream:
                 del self._streams[key]
+                self._left(key)
             reading.cancel()
 
     async def _read(
@@ -216,6 +218,11 @@ class TelemetryCalls:
     def _ask(self, client: ConnectedClient, command: wire.TelemetryCommand) -> bool:
         stream = self._streams.get(client.key)
         return stream is not None and stream.put(command)
+
+    def _left(self, key: ClientKey) -> None:
+        client = self._clients.get(key)
+        if client is not None:
+            self._transactions.left(client)
 
     def _gone(self, client: ConnectedClient) -> None:
         stream = self._streams.get(client.key)

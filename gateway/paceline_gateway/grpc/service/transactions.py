@@ -2,8 +2,9 @@
 
 The producer group of a topic's transactions is the topic's full name: any client that sends to the
 topic may be asked, as a client does not say which group it is of. While a client that has named the
-topic is connected, this gateway waits for brokers' questions about it and passes each to one such
-client; brokers repeat a question until the transaction has ended.
+topic has a stream here, this gateway waits for brokers' questions about it and passes each to one
+such client; brokers repeat a question until the transaction has ended. A gateway that waited longer
+would take questions from the others to which its clients have gone.
 """
 
 import asyncio
@@ -47,11 +48,12 @@ class Transactions:
         self._clients = clients
         self.ask: Callable[[ConnectedClient, wire.TelemetryCommand], bool] = lambda *_: False
         """Passes a question on; whether the client has a stream."""
+        self.has_stream: Callable[[ConnectedClient], bool] = lambda _: False
         self._producers: dict[tuple[UserCluster, str], _OfTopic] = {}
         self._ends: WeakKeyDictionary[UserCluster, TransactionEndSender] = WeakKeyDictionary()
         self._turn = 0
         self._closing: set[asyncio.Task[None]] = set()
-        clients.on_gone(self._gone)
+        clients.on_gone(self.left)
 
     def handlers(self) -> dict[str, Answer]:
         return {"EndTransaction": self.end}
@@ -106,7 +108,7 @@ class Transactions:
     def serve(self, client: ConnectedClient) -> None:
         """Wait for questions about the topics that a producer sends to, if they have any."""
         cluster = client.cluster
-        if cluster is None or client.kind != "producer":
+        if cluster is None or client.kind != "producer" or not self.has_stream(client):
             return
         for name in client.topics:
             topic = cluster.cluster.topic(name)
@@ -144,14 +146,18 @@ class Transactions:
             log.info("nobody_to_ask", extra={"topic": half.topic, "id": half.transaction_id})
         return TransactionState.UNKNOWN
 
-    def _gone(self, client: ConnectedClient) -> None:
-        """Wait no more for questions that nobody here would answer."""
+    def left(self, client: ConnectedClient) -> None:
+        """A client has gone, or its stream has ended: wait no more for questions that nobody here
+        would answer."""
         cluster = client.cluster
         if cluster is None:
             return
         for topic in client.topics:
             others = (each for each in self._clients if each.cluster is cluster)
-            if any(topic in each.topics and each.kind == "producer" for each in others):
+            if any(
+                topic in each.topics and each.kind == "producer" and self.has_stream(each)
+                for each in others
+            ):
                 continue
             of_topic = self._producers.pop((cluster, topic), None)
             if of_topic is not None:

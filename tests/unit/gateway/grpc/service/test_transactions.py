@@ -1,13 +1,19 @@
 """Questions about transactions that nobody has ended."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
+
+import pytest
 
 from paceline.platform.runtime import ManualClock
 from paceline.producer.transaction import HalfMessage, TransactionState
 from paceline.wire.namespaces import Namespace
+from paceline.wire.topics import MIXED
 from paceline_gateway.clusters import UserCluster
 from paceline_gateway.connected_clients import ClientKey, ConnectedClient, ConnectedClients
+from paceline_gateway.grpc.service import transactions
 from paceline_gateway.grpc.service.transactions import Transactions
 from paceline_gateway.grpc.stubs.messaging_pb2 import TelemetryCommand
 
@@ -84,3 +90,44 @@ def test_a_producer_may_name_its_topic_with_or_without_its_namespace() -> None:
         scene.check()
 
     assert sorted(name for name, _ in scene.asked) == ["a", "b"]
+
+
+async def test_nobody_waits_for_questions_about_a_topic_whose_producers_have_no_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its producers have gone to other gateways: these are to be asked."""
+
+    class OfTopic:
+        """Waits for questions from its start to its end."""
+
+        def __init__(self, cluster: Any, topic: str, check: Any) -> None:
+            self.topic = topic
+
+        def start(self) -> None:
+            waiting.add(self.topic)
+
+        async def close(self) -> None:
+            waiting.discard(self.topic)
+
+    monkeypatch.setattr(transactions, "_OfTopic", OfTopic)
+    waiting: set[str] = set()
+    scene, served = Scene(), []
+    topic = SimpleNamespace(message_type=MIXED)
+    scene.mine = cast(UserCluster, Mock(cluster=Mock(topic=lambda _: topic)))
+    scene.transactions.has_stream = lambda client: client.key.client_id not in scene.silent
+    for name in ("a", "b", "c"):
+        scene.add(name, scene.mine, "money" if name != "c" else "orders")
+    scene.silent = {"c"}
+
+    for client in scene.clients:
+        scene.transactions.serve(client)
+    for name in ("a", "b"):
+        served.append(set(waiting))
+        scene.silent.add(name)
+        left = scene.clients.get(ClientKey("", name))
+        assert left is not None
+        scene.transactions.left(left)
+        await asyncio.gather(*scene.transactions._closing)
+
+    assert served == [{"money"}, {"money"}]
+    assert waiting == set()
