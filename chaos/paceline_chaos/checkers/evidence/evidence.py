@@ -9,6 +9,7 @@ end). H(q) is the truth's content of queue q. What a history may lack is in `all
 
 from collections import defaultdict
 from collections.abc import Set
+from dataclasses import replace
 from functools import cached_property
 
 from paceline_chaos.checkers.evidence.allowances import Allowances
@@ -71,6 +72,26 @@ class Evidence(Recorded):
         for placed in groups.values():
             placed.sort(key=lambda pair: pair[0].answered_us)
         return groups
+
+    @cached_property
+    def located_acks(self) -> list[Send]:
+        """Acknowledgements by who names no queue (a gateway), each with the place that H has its
+        message in, where it was stored once and may not have been stored twice."""
+        unnamed = {
+            send.value: send
+            for send in self.sends
+            if send.queue is None
+            and send.outcome is Outcome.OK
+            and send.is_idempotent
+            and not send.delay_ms
+        }
+        located: list[Send] = []
+        for queue, log in self.logs.items() if unnamed else ():
+            for offset, value in enumerate(log.values, start=log.start):
+                send = unnamed.get(value or "")
+                if send is not None and send.topic == queue.topic and self.binding(send):
+                    located.append(replace(send, queue=queue, offset=offset))
+        return located
 
     # -- logs -------------------------------------------------------------------------------------
 

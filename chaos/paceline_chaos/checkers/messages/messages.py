@@ -32,9 +32,10 @@ from paceline_chaos.history.model import (
 
 def nothing_acknowledged_is_lost(evidence: Evidence) -> Findings:
     """S1: for all (m, q, o) in A with o >= start of H(q): H(q)(o) = m. If the acknowledgement did
-    not know o (a late duplicate): m is somewhere in the topic's logs, unless something was deleted
-    there. If the application chose a queue, it is that one. A group of which no log is whole in
-    the end has lost all of A, unless faults have damaged the copies of all its members. O(n)."""
+    not know o (a late duplicate) or q (a gateway names none): m is somewhere in the topic's logs,
+    at o if that was named, unless something was deleted there. If the application chose a queue, it
+    is that one. A group of which no log is whole in the end has lost all of A, unless faults have
+    damaged the copies of all its members. O(n)."""
     found = Findings("S1")
     _a_log_is_left(evidence, found)
     for send in evidence.acks:
@@ -55,7 +56,7 @@ def nothing_acknowledged_is_lost(evidence: Evidence) -> Findings:
                 send,
                 evidence.truth[send.queue.group],
             )
-    _duplicates_are_stored(evidence, found)
+    _unplaced_are_stored(evidence, found)
     _count_unconfirmed(evidence, found)
     return found
 
@@ -117,30 +118,39 @@ def _count_unconfirmed(evidence: Evidence, found: Findings) -> None:
             found.counters["lost.unconfirmed"] += send.offset >= evidence.start_of(send.queue)
 
 
-def _duplicates_are_stored(evidence: Evidence, found: Findings) -> None:
+def _unplaced_are_stored(evidence: Evidence, found: Findings) -> None:
     unplaced = [
         send
         for send in evidence.sends
         if send.outcome is Outcome.OK
-        and send.offset is not None
-        and send.offset < 0
+        and (send.queue is None or (send.offset is not None and send.offset < 0))
         and not send.delay_ms  # S25
     ]
     if not unplaced:
         return
-    stored = {value for log in evidence.logs.values() for value in log.values}
+    wanted = {send.value for send in unplaced}
+    stored: dict[str, list[tuple[Queue, int]]] = {}
+    for queue, log in evidence.logs.items():
+        for offset, value in enumerate(log.values, start=log.start):
+            if value in wanted:
+                stored.setdefault(str(value), []).append((queue, offset))
     shortened = {queue.topic for queue, log in evidence.logs.items() if log.start > 0}
     unknown = {group for group in evidence.groups if group not in evidence.truth}
     for send in unplaced:
         if unknown or send.topic in shortened or not evidence.binding(send):
             continue
         found.judged += 1
-        if send.value not in stored:
+        places = stored.get(send.value, [])
+        if not places:
+            how = "without its queue" if send.queue is None else "as a duplicate"
             found.violate(
-                f"{send.value} was acknowledged as a duplicate, and no log has it",
+                f"{send.value} was acknowledged {how}, and no log has it",
                 send,
                 *evidence.truth.values(),
             )
+        elif (send.offset or 0) > 0 and send.offset not in [offset for _, offset in places]:
+            where = " and in ".join(f"{_name(queue)} at {offset}" for queue, offset in places)
+            found.violate(f"{send.value} was acknowledged at {send.offset}; it is in {where}", send)
 
 
 def one_message_for_each_offset(evidence: Evidence) -> Findings:

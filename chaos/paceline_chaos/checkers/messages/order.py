@@ -5,6 +5,7 @@ nothing and are not judged.
 """
 
 from collections import defaultdict
+from itertools import chain
 from operator import attrgetter
 
 from paceline_chaos.checkers.evidence.evidence import Evidence
@@ -13,12 +14,18 @@ from paceline_chaos.history.model import Outcome, Pull, Queue, Send
 
 
 def acknowledged_in_real_time_order(evidence: Evidence) -> Findings:
-    """S7: for all acknowledged a < b of one queue: o(a) < o(b). A sweep by time of asking with the
-    highest offset acknowledged before it: O(n log n)."""
+    """S7: for all acknowledged a < b of one queue: o(a) < o(b); where the acknowledgement names no
+    queue, it is the place in H. A sweep by time of asking with the highest offset acknowledged
+    before it: O(n log n)."""
     found = Findings("S7")
-    for queue, answered in evidence.acks_by_queue.items():
+    queues = defaultdict(list, {queue: [*acks] for queue, acks in evidence.acks_by_queue.items()})
+    for send in evidence.located_acks:
+        assert send.queue is not None
+        queues[send.queue].append(send)
+    for queue, answered in queues.items():
         if evidence.is_lossy(queue.group):
             continue
+        answered.sort(key=attrgetter("answered_us"))
         highest: Send | None = None
         done = 0
         for send in sorted(answered, key=attrgetter("asked_us")):
@@ -41,11 +48,13 @@ def acknowledged_in_real_time_order(evidence: Evidence) -> Findings:
 
 def sessions_keep_order(evidence: Evidence) -> Findings:
     """S8: one producer session, one key, one queue, both acknowledged, a asked before b:
-    o(a) < o(b). Sends that overlap are ordered by their calls; keyless ones promise nothing.
-    O(n log n)."""
+    o(a) < o(b). Sends that overlap are ordered by their calls; keyless ones promise nothing. Where
+    the acknowledgement names no queue the key is a message group, and has one queue as long as no
+    topic changes. O(n log n)."""
     found = Findings("S8")
+    _groups_have_one_queue(evidence, found)
     lanes: defaultdict[tuple[str, str, Queue], list[Send]] = defaultdict(list)
-    for send in evidence.acks:
+    for send in chain(evidence.acks, evidence.located_acks):
         if send.key is not None and send.session and send.queue is not None:
             if evidence.is_lossy(send.queue.group):
                 continue
@@ -64,6 +73,24 @@ def sessions_keep_order(evidence: Evidence) -> Findings:
                     send,
                 )
     return found
+
+
+def _groups_have_one_queue(evidence: Evidence, found: Findings) -> None:
+    if evidence.alters:
+        return
+    homes: dict[tuple[str, str], Send] = {}
+    for send in evidence.located_acks:
+        if send.key is None:
+            continue
+        found.judged += 1
+        home = homes.setdefault((send.topic, send.key), send)
+        if home.queue != send.queue:
+            found.violate(
+                f"{home.value} and {send.value} are of message group {send.key}, and in the queues"
+                f" {home.queue} and {send.queue}",
+                home,
+                send,
+            )
 
 
 def readers_skip_nothing(evidence: Evidence) -> Findings:

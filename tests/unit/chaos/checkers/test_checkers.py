@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.chaos.checkers.cases import history_of
-from tests.unit.chaos.checkers.left_behind_cases import CASES
+from tests.unit.chaos.checkers.door_cases import CASES
 
 from paceline_chaos.checkers import ALL, judge
 

@@ -1,0 +1,63 @@
+"""Messages that came through a gateway, which names no queue; as in cases.py."""
+
+from tests.support.chaos.hand import Q2, SIZE, Hand, Q, crc_of
+from tests.unit.chaos.checkers.cases import case
+from tests.unit.chaos.checkers.left_behind_cases import CASES as CASES
+
+from paceline_chaos.history.model import Queue, StoredBatch
+
+
+def stored_in(hand: Hand, *rows: tuple[Queue, int, str]) -> Hand:
+    """A log with these messages."""
+    hand.log(
+        1,
+        [
+            StoredBatch(
+                position=SIZE * place,
+                size=SIZE,
+                epoch=1,
+                kind="NORMAL",
+                crc=place,
+                queue=queue,
+                base_offset=offset,
+                messages=((value, crc_of(value)),),
+            )
+            for place, (queue, offset, value) in enumerate(rows)
+        ],
+    )
+    return hand
+
+
+@case("S1 without a queue")
+def acknowledged_by_a_gateway_and_nowhere(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.send("a", -1, queue=None)
+    hand.unknown("b")
+    hand.dump(1, ["b" if is_bad else "a"])
+    return hand
+
+
+@case("S1 at an offset without a queue")
+def acknowledged_by_a_gateway_at_another_offset(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.send("a", 0, queue=None)
+    hand.send("b", 2 if is_bad else 1, queue=None)
+    hand.dump(1, ["a", "b"])
+    return hand
+
+
+@case("S7 without a queue")
+def stored_before_what_was_acknowledged_to_a_gateway(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.send("a", -1, (10, 20), queue=None)
+    hand.send("b", -1, (30, 40), queue=None)
+    hand.dump(1, ["b", "a"] if is_bad else ["a", "b"])
+    return hand
+
+
+@case("S8 of a message group")
+def message_group_in_two_queues(is_bad: bool) -> Hand:
+    hand = Hand()
+    for place, value in enumerate("ab"):
+        hand.send(value, -1, (10 * place, 10 * place + 5), key="k", session="s", queue=None)
+    return stored_in(hand, (Q, 0, "a"), (Q2, 0, "b") if is_bad else (Q, 1, "b"))
