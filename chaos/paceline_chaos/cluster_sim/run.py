@@ -22,6 +22,7 @@ from paceline.wire.names import is_system_topic
 from paceline_chaos.checkers import ALL, SAFETY, judge
 from paceline_chaos.checkers.evidence.bounds import Bounds
 from paceline_chaos.cluster_sim.coverage import coverage, judged_counts
+from paceline_chaos.cluster_sim.doors.loading import load_grpc
 from paceline_chaos.cluster_sim.draining import drain
 from paceline_chaos.cluster_sim.dump import LogDump, dump_log, replayed_digest
 from paceline_chaos.cluster_sim.faults.inject import Injector
@@ -108,6 +109,8 @@ def run_world(
     """
     topology = draw_topology(seed, load_ms=load_ms) if topology is None else topology
     plan = draw_plan(topology) if plan is None else plan
+    if topology.has_grpc:
+        load_grpc()  # no world reads files of this machine
     formatter = JsonLineFormatter(LogNode(name="world")) if keep_log else None
     counter = EventCounter(formatter=formatter)
     with ExitStack() as stack:
@@ -262,8 +265,7 @@ class _World:
             self._until(self._is_whole, self._what_is_missing, limit_s=FORM_S)
 
     async def _make_topic(self, around: Around) -> None:
-        made = await create_topic(around, queues=self.topology.queues)
-        self.topic_id = int(made.topic_id)
+        self.topic_id = int((await create_topic(around, queues=self.topology.queues)).topic_id)
 
     async def _put_settings(self, around: Around) -> None:
         async def put(admin: AdminClient) -> None:
@@ -413,8 +415,7 @@ class _World:
         await drain(around, nodes, queues=self.topology.queues, history=self.stage.recorder.history)
 
     def _dump_broker(self, node: BrokerNode, confirm: int) -> None:
-        broker = node.broker
-        replica = None if broker is None else broker.role.identity.replica_id
+        replica = None if node.broker is None else node.broker.role.identity.replica_id
         node.kill()
         # Whatever the plan was, the run ends with a power cut of all: with fsync durability what
         # was acknowledged is on the disks, and nothing else need be (INV-1).

@@ -130,6 +130,11 @@ class Topology:
         return any(_OPERATORS_OF_RIGHTS & set(client.jobs) for client in self.clients)
 
     @property
+    def has_grpc(self) -> bool:
+        """Whether clients of RocketMQ's gRPC protocol are there, and their gateways."""
+        return any("grpc" in client.jobs for client in self.clients)
+
+    @property
     def has_rescue(self) -> bool:
         """Whether an operator goes on with what is left when all members of a group are dead."""
         return any("rescue" in client.jobs for client in self.clients)
@@ -191,15 +196,7 @@ def draw_topology(seed: int, *, load_ms: int = LOAD_MS) -> Topology:
         first, *others = _with_job(clients, "inorder")
         clients = (first, *_with_job(tuple(others), "inorder"))
     clients = _with_group_jobs(clients, seed, group_count)
-    jobs = {job for client in clients for job in client.jobs}
-    is_altered = random.Random(f"alter-{seed}").random() < _ALTER_SHARE
-    if is_altered and not jobs & _NOT_BESIDE_ALTER:
-        clients = _with_job(clients, "alter")
-    elif random.Random(f"{seed}/hook").random() < _HOOK_SHARE:
-        clients = _with_job(clients, "hook")
-    if random.Random(f"{seed}/rights").random() < _RIGHTS_SHARE:
-        does_work = random.Random(f"{seed}/tenant-work").random() < _TENANT_WORK_SHARE
-        clients = _with_rights(clients, does_work=does_work)
+    clients = _with_others(clients, seed)
     calm_ms = CALM_MS if random.Random(f"calm-{seed}").random() < _CALM_SHARE else 0
     drawn = Topology(
         seed=seed,
@@ -239,6 +236,23 @@ def _with_group_jobs(
             clients = _with_job(clients, job)
     if random.Random(f"{seed}/queries").random() < _QUERY_SHARE:
         clients = _with_job(clients, "query")
+    return clients
+
+
+def _with_others(clients: tuple[Client, ...], seed: int) -> tuple[Client, ...]:
+    """Who does not go with everybody."""
+    jobs = {job for client in clients for job in client.jobs}
+    is_altered = random.Random(f"alter-{seed}").random() < _ALTER_SHARE
+    is_altered = is_altered and not jobs & _NOT_BESIDE_ALTER
+    if is_altered:
+        clients = _with_job(clients, "alter")
+    elif random.Random(f"{seed}/hook").random() < _HOOK_SHARE:
+        clients = _with_job(clients, "hook")
+    if random.Random(f"{seed}/rights").random() < _RIGHTS_SHARE:
+        does_work = random.Random(f"{seed}/tenant-work").random() < _TENANT_WORK_SHARE
+        clients = _with_rights(clients, does_work=does_work)
+    elif not is_altered and random.Random(f"{seed}/grpc").random() < _GRPC_SHARE:
+        clients = _with_job(clients, "grpc")  # as others that transact and delay
     return clients
 
 
@@ -301,6 +315,8 @@ himself, or is moved back, is asked by nobody: other matters than a topic that c
 _HASTY_SHARE = 0.4
 _RIGHTS_SHARE = 0.15
 """Worlds with users and rights: the operator who changes them, and tenants at two addresses."""
+_GRPC_SHARE = 0.25
+"""Worlds with clients of RocketMQ's gRPC protocol, of those in which they may be."""
 _TENANT_WORK_SHARE = 0.5
 """Of these: those in which tenants transact, lock and consume, and the operator rests at times."""
 _OPERATORS_OF_RIGHTS = frozenset({"rights", "rights-rests"})

@@ -12,6 +12,7 @@ from paceline.admin.client import AdminClient
 from paceline.errors import PacelineError, TopicNotFoundError
 from paceline.platform.runtime import pause
 from paceline.wire.topics import MIXED
+from paceline_chaos.cluster_sim.doors.loading import load_grpc
 from paceline_chaos.cluster_sim.jobs.altering import Alterer
 from paceline_chaos.cluster_sim.jobs.around import Around
 from paceline_chaos.cluster_sim.jobs.consuming import OrderedConsumer, Pusher
@@ -52,6 +53,12 @@ class Job(Protocol):
     async def run(self) -> None: ...
 
 
+def grpc_clients(around: Around) -> Job:
+    """Clients of RocketMQ's gRPC protocol. ConfigError: protobuf is not installed."""
+    job: Job = load_grpc().GrpcClients(around)
+    return job
+
+
 JOBS: dict[str, Callable[[Around], Job]] = {
     "send": Sender,
     "read": Reader,
@@ -88,6 +95,7 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "keys": key_operator,
     "tenant": Tenant,
     "tenant-work": WorkingTenant,
+    "grpc": grpc_clients,
 }
 """Names in topologies and scenario files."""
 

@@ -101,6 +101,10 @@ class Asking(Generic[OperationT]):
     def asked_us(self) -> int:
         return int(self._members["asked_us"])
 
+    def knows(self, **members: Any) -> None:
+        """Members that are known before the outcome, whatever that will be."""
+        self._members.update(members)
+
     def ok(self, **members: Any) -> OperationT:
         """Answered: it was done."""
         return self._enter(Outcome.OK, None, members)

@@ -36,4 +36,5 @@ JOBS = (
     "keys",
     "tenant",
     "tenant-work",
+    "grpc",
 )
