@@ -30,6 +30,7 @@ WORLD_SAMPLE = (
     *("R38-sequence", "R31-id", "S1-json", "R34-twice", "R28-recall"),
     *("R34-early", "R34-again", "R34-both", "R34-checks", "R34-remembered"),
     *("L9", "L10", "L11", "S23-commit"),
+    *("S1-doors", "S5-doors", "S8-doors"),
 )
 RAFT_SAMPLE = (
     *("INV-10-vote", "INV-10-votes", "INV-10-part", "INV-10-start", "INV-10-cut"),
@@ -57,6 +58,9 @@ LIKELY = {
     "L10": 11,
     "L11": 3,
     "R28-sealed": 1,
+    "S1-doors": 6,
+    "S5-doors": 15,
+    "S8-doors": 5,
     "S31-source": 1,
     "S31-lock": 4,
     "S31-receipt": 10,

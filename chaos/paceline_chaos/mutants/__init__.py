@@ -14,6 +14,7 @@ from paceline_chaos.mutants.controllers.epochs import EPOCHS
 from paceline_chaos.mutants.controllers.founding import FOUNDING
 from paceline_chaos.mutants.controllers.raft import RAFT
 from paceline_chaos.mutants.features.delays import DELAYS
+from paceline_chaos.mutants.features.doors import DOORS
 from paceline_chaos.mutants.features.escaping import ESCAPING
 from paceline_chaos.mutants.features.filters import FILTERS
 from paceline_chaos.mutants.features.flooding import FLOODING
@@ -51,6 +52,7 @@ _ALL = (
     *SHELLS,
     *MOMENTS,
     *ACTING,
+    *DOORS,
     *ESCAPING,
     *FILTERS,
     *FLOODING,
