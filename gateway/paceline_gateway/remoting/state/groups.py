@@ -117,7 +117,7 @@ class Groups:
             member.pulled[key] = self._loop.time()
 
     async def heard(self, peer: Peer, heartbeat: Told) -> None:
-        """A client tells what it is."""
+        """A client tells what it is. PacelineError: a group will not have it; the others do."""
         peer.client_id = heartbeat.client_id
         for name in heartbeat.producers:
             self._connected(peer, "producer", name)
@@ -128,7 +128,6 @@ class Groups:
         for told_of in heartbeat.consumers:
             group = self._groups.setdefault(told_of.group, Group(told_of.group))
             member = group.members.get(peer.client_id)
-            is_new = member is None
             if member is None:
                 member = group.members[peer.client_id] = Member(peer.client_id, told_of)
             member.peers.add(peer)
@@ -136,13 +135,17 @@ class Groups:
             if not heartbeat.is_without_subscriptions:
                 member.told = told_of
             self._connected(peer, "consumer", told_of.group, member.told.filters)
-            if (is_new or has_changed) and not told_of.is_broadcasting:
+            if (not member.beat_at or has_changed) and not told_of.is_broadcasting:
                 new.append((group, member))
-        if new:
-            await asyncio.gather(*(self._beat(*each, wait_ms=0) for each in new))
-        for group, _ in new:
-            if group.task is None and group.members:
+        errors = await asyncio.gather(*(self._beat(*each, wait_ms=0) for each in new))
+        refusal: PacelineError | None = None
+        for (group, member), error in zip(new, errors, strict=True):
+            if error is not None and error.is_definite and not member.beat_at:
+                refusal = error  # the client's next heartbeat tries again
+            elif group.task is None and group.members:
                 group.task = spawn(self._run(group), name=f"members-{group.name}")
+        if refusal is not None:
+            raise refusal
 
     def left(self, peer: Peer, group: str | None = None) -> None:
         """A connection has ended, or its client leaves one group."""
@@ -215,15 +218,15 @@ class Groups:
                 group.task = None
                 return
             others = [each for each in members[1:] if now - each.beat_at >= _BEAT_EVERY_S]
-            heard = await asyncio.gather(
+            errors = await asyncio.gather(
                 self._beat(group, members[0], wait_ms=_NEWS_WAIT_MS),
                 *(self._beat(group, each, wait_ms=0) for each in others),
             )
-            if not all(heard):
+            if any(errors):
                 await pause(_RETRY_MS)
 
-    async def _beat(self, group: Group, member: Member, *, wait_ms: int) -> bool:
-        """One heartbeat; whether it was answered."""
+    async def _beat(self, group: Group, member: Member, *, wait_ms: int) -> PacelineError | None:
+        """One heartbeat; why it was not answered, if it was not."""
         now = self._loop.time()
         wanted = {topic: each for topic, each in member.told.filters.items() if each != ALL}
         request = wire.Heartbeat(
@@ -237,8 +240,7 @@ class Groups:
             mode="concurrent" if member.told.is_push else "pull",
             filters={topic: told(each) for topic, each in wanted.items()},
         )
-        is_first = not member.beat_at
-        timeout_ms = _FIRST_BEAT_MS if is_first else _BEAT_TIMEOUT_MS
+        timeout_ms = _BEAT_TIMEOUT_MS if member.beat_at else _FIRST_BEAT_MS
         try:
             answer, _ = await self._links.call(
                 self._coordinator(group.name), request, timeout_ms=timeout_ms
@@ -247,12 +249,10 @@ class Groups:
             log.info(
                 "heartbeat_failed", extra={"consumer_group": group.name, "error": error.message}
             )
-            if error.is_definite and is_first:
-                raise
-            return False
+            return error
         member.beat_at = now
         self._heard(group, answer)
-        return True
+        return None
 
     def _heard(self, group: Group, answer: wire.Rebalance) -> None:
         if answer.generation < group.generation:

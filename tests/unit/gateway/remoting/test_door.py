@@ -2,6 +2,7 @@
 
 import asyncio
 import zlib
+from typing import Any
 
 import orjson
 import pytest
@@ -9,6 +10,9 @@ from tests.support.client.consumers import eventually
 from tests.support.client.simple import send
 from tests.support.gateway.remoting import RemotingClient, a_gateway
 
+from paceline.errors import NotAuthorizedError
+from paceline.net.group_links import GroupLinks
+from paceline.wire.calls.groups import Heartbeat
 from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode
 from paceline_gateway.remoting.codec.frames import BINARY
 from paceline_gateway.remoting.codec.store_format import decode_messages
@@ -409,3 +413,32 @@ async def test_who_has_a_heartbeat_is_shown_until_it_goes() -> None:
         assert [each.kind for each in gateway.connected] == ["consumer"]
         await client.close()
         await eventually(lambda: not len(gateway.connected))
+
+
+async def test_a_group_that_was_refused_at_first_is_joined_by_a_later_heartbeat(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused = {"late"}
+    call = GroupLinks.call
+
+    async def refusing(links: GroupLinks, group: Any, request: Any, **how: Any) -> Any:
+        if isinstance(request, Heartbeat) and request.group in refused:
+            raise NotAuthorizedError("no policy allows it")
+        return await call(links, group, request, **how)
+
+    monkeypatch.setattr(GroupLinks, "call", refusing)
+    async with a_gateway() as gateway:
+        client = await gateway.client()
+        first = await client.heartbeat("10.0.0.1@1", consumers=["late", "g"])
+        refused.clear()
+        second = await client.heartbeat("10.0.0.1@1", consumers=["late", "g"])
+
+        assert [first.code, second.code] == [ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS]
+        for group in ("late", "g"):
+            members = await client.ask(
+                RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}
+            )
+            assert members.code == ResponseCode.SUCCESS, members.remark
+            assert orjson.loads(bytes(members.body)) == {"consumerIdList": ["10.0.0.1@1"]}
+        [user] = gateway.door.dispatcher._users.values()
+        assert all(group.task is not None for group in user.groups._groups.values())
