@@ -3,8 +3,10 @@
 from tests.support.chaos.hand import Q2, SIZE, Hand, Q, crc_of
 from tests.unit.chaos.checkers.cases import case
 from tests.unit.chaos.checkers.left_behind_cases import CASES as CASES
+from tests.unit.chaos.checkers.retry_cases import RetryLog
+from tests.unit.chaos.checkers.transaction_cases import GIVEN_UP, TransactingHand
 
-from paceline_chaos.history.model import Queue, StoredBatch
+from paceline_chaos.history.model import Outcome, Queue, StoredBatch
 
 
 def stored_in(hand: Hand, *rows: tuple[Queue, int, str]) -> Hand:
@@ -61,3 +63,20 @@ def message_group_in_two_queues(is_bad: bool) -> Hand:
     for place, value in enumerate("ab"):
         hand.send(value, -1, (10 * place, 10 * place + 5), key="k", session="s", queue=None)
     return stored_in(hand, (Q, 0, "a"), (Q2, 0, "b") if is_bad else (Q, 1, "b"))
+
+
+@case("S24 of a half that was repeated over an unclean epoch")
+def repeated_half_is_given_up_once(is_bad: bool) -> Hand:
+    """What producers had stored is not known there any more: theirs are two halves."""
+    hand = TransactingHand()
+    hand.elect(1, 1, [1, 2], at=0, set_epoch=1)
+    if not is_bad:
+        hand.order(2, (90, 110))
+        hand.elect(2, 2, [2], at=100, set_epoch=2, is_unclean=True, reason="unclean")
+    hand.begin("a", (10, 400), outcome=Outcome.UNKNOWN, error="DEADLINE", group=None)
+    hand.end("a", (500, 510))
+    log = RetryLog()
+    log.put("a")
+    log.put("a", GIVEN_UP)
+    log.dump(hand)
+    return hand
