@@ -35,6 +35,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Not empty: two clients refuse to start without, and nobody checks it while rights are off."""
     secret_key: str = "nothing"
     tls: bool = False
+    tls_ca: str = ""
+    """Path of the authority, for clients that check whose certificate it is: Python's and Node's,
+    which are told by gRPC's own variable of the environment."""
     namespace: str = ""
 
     # Senders.

@@ -57,6 +57,8 @@ class Program:
             # Java does not ask HOME where its user's home is.
             "JAVA_TOOL_OPTIONS": f"-Duser.home={folder}",
         }
+        if job.tls_ca:
+            environment["GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"] = job.tls_ca
         with (folder / "log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 *command,

@@ -12,6 +12,7 @@ from interop.rocketmq import CLUSTER, RocketMQ
 from tests.support.process.harness import RunningCluster, the_master
 
 from paceline.admin.client import AdminClient
+from paceline.net.connect import Bootstrap
 
 RETRY_MS = 1000
 """How long a failed message waits: the default begins with 10 s."""
@@ -47,21 +48,23 @@ class PacelinePeer:
     name = "paceline"
     early_ms_max = 0
 
-    def __init__(self, cluster: RunningCluster) -> None:
+    def __init__(self, cluster: RunningCluster, connect: Bootstrap | None = None) -> None:
+        """`connect`: as whom, where that counts."""
         self._cluster = cluster
+        self._connect = cluster.bootstrap if connect is None else connect
         gateway = next(node for node in cluster.nodes() if node.get("doors"))
         self.grpc_endpoint: str = gateway["doors"]["grpc"]
         self.nameserver: str = gateway["doors"].get("nameserver", "")
 
     async def topic(self, kind: str) -> str:
         topic = _new_name("t")
-        async with AdminClient(self._cluster.bootstrap) as admin:
+        async with AdminClient(self._connect) as admin:
             await admin.topics.create(topic, queues=4, message_type=kind)
         return topic
 
     async def group(self, *, is_ordered: bool, retries_max: int) -> str:
         group = _new_name("g")
-        async with AdminClient(self._cluster.bootstrap) as admin:
+        async with AdminClient(self._connect) as admin:
             await admin.consumer_groups.create(
                 group,
                 consume_message_orderly=is_ordered,
@@ -71,7 +74,7 @@ class PacelinePeer:
         return group
 
     async def dead_letters_count(self, group: str) -> int:
-        async with AdminClient(self._cluster.bootstrap) as admin:
+        async with AdminClient(self._connect) as admin:
             return len(await admin.dead_letters.all(group))
 
     async def kill_master(self) -> None:

@@ -58,6 +58,12 @@ class Scene:
         assert bodies(told, "sent") == set()
         return "; ".join(failures(told))
 
+    def logged(self, *words: str) -> bool:
+        """Whether the log of any program, or of its library, has one of the words."""
+        logs = (path for path in self._folder.rglob("*log") if path.is_file())
+        texts = (path.read_text(errors="replace") for path in logs)
+        return any(word in text for text in texts for word in words)
+
     async def dead_letters(self, count: int) -> None:
         """Wait until the consumer group has so many dead letters."""
 

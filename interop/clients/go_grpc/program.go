@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	rmq "github.com/apache/rocketmq-clients/golang/v5"
 	"github.com/apache/rocketmq-clients/golang/v5/credentials"
@@ -88,7 +89,7 @@ func (j *job) text(index int) string {
 	if len(j.Answers) > 0 {
 		text += ":" + j.Answers[index%len(j.Answers)]
 	}
-	if missing := j.BodySize - len(text); missing > 0 {
+	if missing := j.BodySize - utf8.RuneCountInString(text); missing > 0 {
 		text += strings.Repeat(".", missing)
 	}
 	return text
