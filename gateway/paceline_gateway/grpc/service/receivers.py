@@ -143,17 +143,21 @@ class Receivers:
         self._clients = clients
         self._budget = budget
         self._receivers: dict[Wanted, Receiver] = {}
-        self._of_client: dict[ClientKey, dict[str, list[Receiver]]] = {}
+        self._of_client: dict[ClientKey, dict[str, list[tuple[Wanted, Receiver]]]] = {}
         """By group; to find who lengthens the time of a message."""
-        self._ackers: dict[tuple[UserCluster, ClientKey, str], Receiver] = {}
-        """Of clients that have received elsewhere."""
+        self._ackers: dict[ClientKey, dict[tuple[UserCluster, str], Receiver]] = {}
+        """Of clients that have received elsewhere, by group."""
+        self._count = 0
+        """Of both."""
         self._closing: set[asyncio.Task[None]] = set()
         clients.on_gone(self._gone)
 
     async def close(self) -> None:
         """Give back what no receive has returned."""
-        everyone = [*self._receivers.values(), *self._ackers.values()]
+        ackers = [each for of_client in self._ackers.values() for each in of_client.values()]
+        everyone = [*self._receivers.values(), *ackers]
         self._receivers.clear()
+        self._of_client.clear()
         self._ackers.clear()
         await asyncio.gather(*(each.close() for each in everyone), *self._closing)
 
@@ -178,7 +182,7 @@ class Receivers:
         )
         found = self._receivers[wanted] = self._made(consumer, wanted.cluster)
         by_group = self._of_client.setdefault(wanted.key, {})
-        by_group.setdefault(wanted.group, []).append(found)
+        by_group.setdefault(wanted.group, []).append((wanted, found))
         return found
 
     def consumer_of(
@@ -187,42 +191,43 @@ class Receivers:
         """Who acknowledges or changes the message of that receipt. OverloadedError."""
         self._clients.hear(key, "grpc")
         receivers = self._of_client.get(key, {}).get(group, [])
-        for receiver in receivers:
+        for _, receiver in receivers:
             receiver.done_with(handle)
             if renews(receiver.consumer, handle):
                 return receiver.consumer
         if receivers:
-            return receivers[-1].consumer
-        found = self._ackers.get((cluster, key, group))
+            return receivers[-1][1].consumer
+        found = self._ackers.get(key, {}).get((cluster, group))
         if found is None:
             self._check_room()
             consumer = SimpleConsumer(cluster.cluster, group=group, is_introduced=False)
-            found = self._ackers[cluster, key, group] = self._made(consumer, cluster)
+            found = self._made(consumer, cluster)
+            self._ackers.setdefault(key, {})[cluster, group] = found
         return found.consumer
 
     def _made(self, consumer: SimpleConsumer, cluster: UserCluster) -> Receiver:
+        self._count += 1
         holder = self._budget.holder(cluster.principal.source)
         return Receiver(consumer, cluster.hold(), holder)
 
     def _check_room(self) -> None:
-        count = len(self._receivers) + len(self._ackers)
-        if count >= RECEIVERS_MAX:
+        if self._count >= RECEIVERS_MAX:
             raise OverloadedError(
-                f"{count} receivers are at work here: connect to another gateway",
+                f"{self._count} receivers are at work here: connect to another gateway",
                 retry_after_ms=1_000,
             )
 
     def _gone(self, client: ConnectedClient) -> None:
         """A client has gone: its messages are given to others when their time is over."""
         for receivers in self._of_client.pop(client.key, {}).values():
-            for receiver in receivers:
+            for wanted, receiver in receivers:
+                del self._receivers[wanted]
                 self._end(receiver)
-        for wanted in [wanted for wanted in self._receivers if wanted.key == client.key]:
-            del self._receivers[wanted]
-        for name in [name for name in self._ackers if name[1] == client.key]:
-            self._end(self._ackers.pop(name))
+        for receiver in self._ackers.pop(client.key, {}).values():
+            self._end(receiver)
 
     def _end(self, receiver: Receiver) -> None:
+        self._count -= 1
         task = spawn(receiver.close(), name="grpc-receiver-end")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

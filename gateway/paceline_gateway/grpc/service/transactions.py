@@ -153,17 +153,18 @@ class Transactions:
         if cluster is None:
             return
         for topic in client.topics:
+            if (cluster, topic) not in self._producers:
+                continue
             others = (each for each in self._clients if each.cluster is cluster)
             if any(
                 topic in each.topics and each.kind == "producer" and self.has_stream(each)
                 for each in others
             ):
                 continue
-            of_topic = self._producers.pop((cluster, topic), None)
-            if of_topic is not None:
-                task = spawn(of_topic.close(), name="grpc-transactions-end")
-                self._closing.add(task)
-                task.add_done_callback(self._closing.discard)
+            of_topic = self._producers.pop((cluster, topic))
+            task = spawn(of_topic.close(), name="grpc-transactions-end")
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
 
 
 class _OfTopic:

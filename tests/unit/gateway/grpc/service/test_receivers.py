@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from tests.support.controller.harness import eventually
 
 from paceline.consumer.pop.popped_message import PoppedMessage
 from paceline.consumer.simple import SimpleConsumer
+from paceline.filters import Subscription
 from paceline.net.cluster import Cluster
 from paceline.net.connect import ConnectSettings
 from paceline.platform.runtime import ManualClock
@@ -16,15 +18,17 @@ from paceline.security.identity import Principal
 from paceline.server.byte_budget import ByteBudget
 from paceline.wire.receipts import Receipt, format_handle
 from paceline_gateway.clusters import UserCluster, UserClusters
-from paceline_gateway.connected_clients import ConnectedClients
+from paceline_gateway.connected_clients import ClientKey, ConnectedClients
+from paceline_gateway.grpc.service import receivers
 from paceline_gateway.grpc.service.call import Call, call_of
-from paceline_gateway.grpc.service.receivers import _ATTEMPTS_MAX, Receiver
+from paceline_gateway.grpc.service.receivers import _ATTEMPTS_MAX, Receiver, Receivers, Wanted
 from paceline_gateway.grpc.service.receiving import ReceiveCalls
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
 from paceline_gateway.grpc.stubs.resources_pb2 import Code, Endpoints, Resource
 
 ANA = Principal("ana", "10.0.0.1", "key", door="grpc", namespace="shop")
 """Her programs say `work` for the group `shop%work`."""
+ORDERS = Subscription.by_tags("orders", "*")
 HANDLE = format_handle(Receipt("g1", 1, 0, 7, 100, 1), "shop%work")
 
 
@@ -117,3 +121,59 @@ async def test_more_attempts_at_once_than_are_remembered_are_answered() -> None:
 
     assert found == [[]] * (_ATTEMPTS_MAX + 5)
     assert not receiver.attempts
+
+
+class Consumer:
+    """A simple consumer without a cluster."""
+
+    open_count = 0
+
+    def __init__(self, *_: object, **__: object) -> None:
+        Consumer.open_count += 1
+
+    async def close(self) -> None:
+        Consumer.open_count -= 1
+
+
+class Holding:
+    """A user's cluster that counts who holds it."""
+
+    def __init__(self) -> None:
+        self.cluster = None
+        self.principal = SimpleNamespace(source="10.0.0.1")
+        self.holders = 0
+
+    def hold(self) -> Any:
+        self.holders += 1
+
+        def release() -> None:
+            self.holders -= 1
+
+        return release
+
+
+async def test_what_a_client_has_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receivers, "SimpleConsumer", Consumer)
+    monkeypatch.setattr(receivers, "renews", lambda consumer, handle: False)
+    Consumer.open_count = 0
+    clients = ConnectedClients(ManualClock())
+    table, cluster = Receivers(clients, ByteBudget()), Holding()
+    user = cast(UserCluster, cluster)
+    keys = [ClientKey("anna", name) for name in ("one", "two")]
+    for key in keys:
+        clients.hear(key, "grpc")
+        for group in ("a", "b"):
+            wanted = Wanted(user, key, group, "orders", ("TAG", "*"), False, False)
+            assert table.receiver(wanted, ORDERS) is table.receiver(wanted, ORDERS)
+        assert table.consumer_of(key, "c", user, "h") is table.consumer_of(key, "c", user, "h")
+    assert Consumer.open_count == cluster.holders == 6
+
+    def left(count: int) -> bool:
+        return Consumer.open_count == cluster.holders == count
+
+    clients.gone(keys[0])
+    await eventually(lambda: left(3), "the others are left")
+    await table.close()
+    clients.gone(keys[1])
+
+    assert left(0)
