@@ -19,7 +19,7 @@ from paceline_gateway.clusters import UserClusters
 from paceline_gateway.grpc.codec.limits import BODY_BYTES_MAX
 from paceline_gateway.grpc.codec.statuses import status_of
 from paceline_gateway.grpc.service.call import Authenticator, Call, call_of
-from paceline_gateway.grpc.service.service import SERVICE, GrpcService, failed
+from paceline_gateway.grpc.service.service import METHODS, GrpcService, failed
 from paceline_gateway.grpc.sniff import Relay
 from paceline_gateway.grpc.stubs.resources_pb2 import Address as WireAddress
 from paceline_gateway.grpc.stubs.resources_pb2 import AddressScheme, Endpoints
@@ -149,8 +149,8 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no ty
 
     def __init__(self, server: GrpcServer) -> None:
         self._of = {
-            f"/{SERVICE.full_name}/{name}": _handler(server, name, method)
-            for name, method in SERVICE.methods_by_name.items()
+            f"/{method.containing_service.full_name}/{name}": _handler(server, name, method)
+            for name, method in METHODS.items()
         }
 
     def service(self, handler_call_details: Any) -> Any:

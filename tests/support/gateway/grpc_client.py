@@ -20,7 +20,7 @@ from paceline.wire.users import ANONYMOUS
 from paceline_gateway.clusters import UserClusters
 from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.grpc.server import GrpcServer
-from paceline_gateway.grpc.service.service import SERVICE, GrpcService
+from paceline_gateway.grpc.service.service import METHODS, GrpcService
 from paceline_gateway.grpc.stubs import clients_pb2 as clients
 from paceline_gateway.grpc.stubs import messages_pb2 as messages
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
@@ -93,11 +93,11 @@ class RawClient:
         await self._channel.close()
 
     def _of(self, name: str) -> Any:
-        method = SERVICE.methods_by_name[name]
+        method = METHODS[name]
         kind = "stream" if method.client_streaming else "unary"
         kind += "_stream" if method.server_streaming else "_unary"
         return getattr(self._channel, kind)(
-            f"/{SERVICE.full_name}/{name}",
+            f"/{method.containing_service.full_name}/{name}",
             request_serializer=GetMessageClass(method.input_type).SerializeToString,
             response_deserializer=GetMessageClass(method.output_type).FromString,
         )
@@ -105,7 +105,7 @@ class RawClient:
     async def call(self, name: str, request: Any, *, timeout_s: float = 20) -> Any:
         """The answer; the list of answers if there are many."""
         made = self._of(name)(request, timeout=timeout_s, metadata=self.metadata)
-        if SERVICE.methods_by_name[name].server_streaming:
+        if METHODS[name].server_streaming:
             return [answer async for answer in made]
         return await made
 

@@ -31,7 +31,7 @@ REMEMBERED_MAX = 10_000
 _SERVER_FAULTS = 50_000
 """Codes from here on: it is not the request that is wrong."""
 _KNOWN_SOON_MS = 200
-_TYPES = {
+TYPES = {
     NORMAL: (MessageType.NORMAL,),
     FIFO: (MessageType.FIFO,),
     DELAY: (MessageType.DELAY,),
@@ -153,5 +153,5 @@ def _queue(view: TopicView, topic: Named, endpoints: Endpoints, number: int) -> 
         id=number,
         permission=_PERMISSIONS[can_read, can_write],
         broker=Broker(name=BROKER_NAME, id=0, endpoints=endpoints),
-        accept_message_types=_TYPES[view.message_type],
+        accept_message_types=TYPES[view.message_type],
     )

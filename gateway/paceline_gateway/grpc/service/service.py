@@ -7,11 +7,14 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
+from google.protobuf.message_factory import GetMessageClass
+
 from paceline.errors import PacelineError
 from paceline.platform.telemetry import Metrics
 from paceline.server.byte_budget import ByteBudget
 from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.grpc.codec.statuses import Refused, status_of
+from paceline_gateway.grpc.service.admin import AdminCalls
 from paceline_gateway.grpc.service.call import Answer, AnswerStream, Call
 from paceline_gateway.grpc.service.counts import CallCounts
 from paceline_gateway.grpc.service.receiving import ReceiveCalls
@@ -19,14 +22,24 @@ from paceline_gateway.grpc.service.routes import RouteCalls
 from paceline_gateway.grpc.service.sending import SendCalls
 from paceline_gateway.grpc.service.telemetry import TelemetryCalls
 from paceline_gateway.grpc.service.transactions import Transactions
+from paceline_gateway.grpc.stubs import admin_pb2
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
 from paceline_gateway.grpc.stubs.resources_pb2 import Code, Status
 
 log = logging.getLogger("paceline.gateway")
 
 SERVICE = wire.DESCRIPTOR.services_by_name["MessagingService"]
+ADMIN = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
+METHODS: dict[str, Any] = {
+    method.name: method
+    for service in (SERVICE, ADMIN)
+    for method in service.methods
+    if "status" in method.output_type.fields_by_name
+}
+"""By name. One has no status to answer by, ChangeLogLevel: gRPC itself says that it is not here."""
 _LITE = "lite topics are not served here: use topics"
 _PULL = "receive messages with ReceiveMessage, which no queue has to be chosen for"
+_ADMIN = "use the command paceline, or mqadmin"
 _NOT_HERE = {
     "PullMessage": _PULL,
     "UpdateOffset": _PULL,
@@ -37,7 +50,7 @@ _NOT_HERE = {
 
 
 class GrpcService:
-    """The MessagingService of one gateway."""
+    """The MessagingService of one gateway, and what it has of Admin."""
 
     def __init__(
         self,
@@ -61,6 +74,7 @@ class GrpcService:
             **self._receiving.handlers(),
             **self._telemetry.handlers(),
             **self._transactions.handlers(),
+            **AdminCalls().handlers(),
         }
         self._streams: dict[str, AnswerStream] = self._receiving.stream_handlers()
 
@@ -139,9 +153,8 @@ _BUG = Status(
 
 def failed(name: str, status: Status) -> Any:
     """The answer of a call that says only that."""
-    output = SERVICE.methods_by_name[name].output_type
-    return getattr(wire, output.name)(status=status)
+    return GetMessageClass(METHODS[name].output_type)(status=status)
 
 
 def _not_here(name: str) -> Refused:
-    return Refused(Code.NOT_IMPLEMENTED, f"{name} is not served: {_NOT_HERE.get(name, '')}")
+    return Refused(Code.NOT_IMPLEMENTED, f"{name} is not served: {_NOT_HERE.get(name, _ADMIN)}")

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import grpc
 import pytest
+from google.protobuf.message_factory import GetMessageClass
 from tests.support.certificates import Authority
 from tests.support.controller.harness import eventually
 from tests.support.gateway.grpc_client import (
@@ -35,7 +36,7 @@ from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.doors import DoorContext
 from paceline_gateway.grpc.door import open_door
 from paceline_gateway.grpc.server import REQUEST_BYTES_MAX, GrpcServer
-from paceline_gateway.grpc.service.service import SERVICE
+from paceline_gateway.grpc.service.service import METHODS, SERVICE
 from paceline_gateway.grpc.service.telemetry import COMMANDS_MAX, Stream
 from paceline_gateway.grpc.sniff import Relay
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
@@ -164,9 +165,9 @@ async def test_a_user_that_is_not_known_is_told_so_by_each_call() -> None:
             raise UnauthenticatedError("who are you?")
 
     async with door(authenticator=Nobody()) as port, RawClient(port) as client:
-        for name, method in SERVICE.methods_by_name.items():
+        for name, method in METHODS.items():
             if not method.client_streaming:
-                request = getattr(wire, method.input_type.name)()
+                request = GetMessageClass(method.input_type)()
                 found = await client.call(name, request)
                 answer = found[0] if isinstance(found, list) else found
                 assert answer.status.code == Code.UNAUTHORIZED, name
