@@ -59,9 +59,18 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     properties: Mapping[str, str] = {}
     """Of every message; besides it has "index", which is i."""
     delay_ms: int = 0
+    delay_level: int = 0
+    """Instead of it, of remoting clients that have no exact delays."""
+
+    # Queries of remoting clients.
+    by: str = ""
+    """key, unique-key or offset-id"""
+    value: str = ""
 
     # Consumers.
     filter: Filter = Filter()
+    max_retries: int = 0
+    """Of a remoting client, which tells brokers; 0: its own default."""
     fail_first: int = 0
     """Deliveries up to this attempt fail; a simple consumer does not acknowledge them."""
     batch: int = 16

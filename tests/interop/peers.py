@@ -54,7 +54,7 @@ class PacelinePeer:
         self._connect = cluster.bootstrap if connect is None else connect
         gateway = next(node for node in cluster.nodes() if node.get("doors"))
         self.grpc_endpoint: str = gateway["doors"]["grpc"]
-        self.nameserver: str = gateway["doors"].get("nameserver", "")
+        self.nameserver: str = gateway["doors"].get("remoting", "")
 
     async def topic(self, kind: str) -> str:
         topic = _new_name("t")

@@ -28,7 +28,7 @@ from paceline.errors import (
 from paceline.message import Message, ReceivedMessage
 from paceline.net.cluster import Cluster
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
-from paceline.producer.results import Sending, SendResult
+from paceline.producer.results import OnSent, Sending, SendResult
 from paceline.queues import QueueName, master_address
 from paceline.types import GroupName, QueueId, TopicName
 from paceline.wire.cluster import ClusterView
@@ -117,8 +117,16 @@ class Requester:
         self._trouble: PacelineError | None = None
         """Why replies cannot be read now."""
 
-    async def request(self, message: Message, *, timeout_ms: int) -> ReceivedMessage:
-        """See `Producer.request`."""
+    @property
+    def waiting_count(self) -> int:
+        """Requests that wait for their replies."""
+        return len(self._waiting)
+
+    async def request(
+        self, message: Message, *, timeout_ms: int, on_sent: OnSent | None = None
+    ) -> ReceivedMessage:
+        """See `Producer.request`. `on_sent`: called with what became of the request itself, unless
+        this raises before it is sent."""
         correlation_id = self._cluster.random.token(16).hex()
         waiter: asyncio.Future[ReceivedMessage] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = waiter
@@ -136,6 +144,8 @@ class Requester:
                 }
                 sending = self._send(replace(message, properties=properties))
                 sending.on_sent(lambda result, error: _on_sent(waiter, result, error))
+                if on_sent is not None:
+                    sending.on_sent(on_sent)
                 return await waiter
         except TimeoutError:
             if address is None:

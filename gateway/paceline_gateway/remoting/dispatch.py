@@ -15,12 +15,14 @@ from paceline_gateway.clusters import UserClusters
 from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.remoting import (
     admin,
+    assignments,
     groups,
     locks,
     offsets,
     popping,
     pulling,
     queries,
+    replies,
     sending,
     transactions,
 )
@@ -28,7 +30,6 @@ from paceline_gateway.remoting.call import Call
 from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode
 from paceline_gateway.remoting.codec.frames import Command
 from paceline_gateway.remoting.naming import Addresses, Naming
-from paceline_gateway.remoting.replies import Replies
 from paceline_gateway.remoting.state.clients import Clients
 from paceline_gateway.remoting.state.peers import Peer
 from paceline_gateway.remoting.state.users import RemotingUser
@@ -91,7 +92,6 @@ class Dispatcher:
         self._starting: dict[Principal, _Starting] = {}
         self._closing: set[asyncio.Task[None]] = set()
         naming = Naming(addresses)
-        replies = Replies(self.clients)
         self._at_name_server: dict[int, Handler] = {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: naming.route,
             RequestCode.GET_BROKER_CLUSTER_INFO: naming.brokers,
@@ -100,8 +100,6 @@ class Dispatcher:
         }
         self._at_broker: dict[int, Handler] = {
             **_BROKER,
-            RequestCode.SEND_REPLY_MESSAGE: replies.reply,
-            RequestCode.SEND_REPLY_MESSAGE_V2: replies.reply,
             **admin.at_broker(self.clients),
         }
 
@@ -258,6 +256,10 @@ _BROKER: Mapping[int, Handler] = {
     RequestCode.END_TRANSACTION: transactions.end_transaction,
     RequestCode.LOCK_BATCH_MQ: locks.lock,
     RequestCode.UNLOCK_BATCH_MQ: locks.unlock,
+    RequestCode.SEND_REPLY_MESSAGE: replies.reply,
+    RequestCode.SEND_REPLY_MESSAGE_V2: replies.reply,
+    RequestCode.QUERY_ASSIGNMENT: assignments.query_assignment,
+    RequestCode.SET_MESSAGE_REQUEST_MODE: assignments.set_mode,
     RequestCode.RECALL_MESSAGE: queries.recall,
     RequestCode.POP_MESSAGE: popping.pop,
     RequestCode.ACK_MESSAGE: popping.ack,

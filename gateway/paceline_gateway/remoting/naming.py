@@ -15,8 +15,6 @@ from paceline_gateway.remoting.state.peers import Place
 class Addresses(Protocol):
     """Where the listeners of broker groups are."""
 
-    cluster_name: str
-
     def of(self, place: Place) -> Mapping[GroupName, str]:
         """host:port by broker group, as a client at that place reaches them."""
         ...
@@ -33,12 +31,11 @@ class Naming:
         topic = fields.text(call.request, "topic")
         cluster = call.user.cluster.cluster
         addresses = self._addresses.of(call.peer.place)
-        name = self._addresses.cluster_name
         found = cluster.topic(topic)
         if found is not None:
-            return call.ok(body=json_of(route_of(found, addresses, cluster=name)))
+            return call.ok(body=json_of(route_of(found, addresses)))
         if cluster.view is not None:
-            route = route_of_retries(topic, cluster.view, addresses, cluster=name)
+            route = route_of_retries(topic, cluster.view, addresses)
             if route is not None:
                 return call.ok(body=json_of(route))
         error = await cluster.no_topic(TopicName(topic))
@@ -50,7 +47,7 @@ class Naming:
     async def brokers(self, call: Call) -> Command:
         """106."""
         addresses = self._addresses.of(call.peer.place)
-        return call.ok(body=json_of(cluster_info(addresses, cluster=self._addresses.cluster_name)))
+        return call.ok(body=json_of(cluster_info(addresses)))
 
     async def topics(self, call: Call) -> Command:
         """206."""

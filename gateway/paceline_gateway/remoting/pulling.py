@@ -68,12 +68,14 @@ def read_pull(call: Call) -> Asked:
 
 
 def _wanted(call: Call, group: str, topic: str, sys_flag: int) -> Filter:
-    """In the request, or as the client's heartbeat said."""
+    """In the request, or as the client's heartbeat said: Go's client also fills in the request's
+    field then, with what is no expression of the type that it names."""
     request = call.request
-    if sys_flag & PULL_SUBSCRIPTION or "subscription" in request.fields:
-        return read_filter(request.fields.get("expressionType"), request.fields.get("subscription"))
-    told = call.user.groups.subscription(group, call.peer, topic)
-    return ALL if told is None else told
+    if not sys_flag & PULL_SUBSCRIPTION:
+        told = call.user.groups.subscription(group, call.peer, topic)
+        if told is not None:
+            return told
+    return read_filter(request.fields.get("expressionType"), request.fields.get("subscription"))
 
 
 async def pull(call: Call) -> Command:

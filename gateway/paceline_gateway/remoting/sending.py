@@ -28,6 +28,7 @@ from paceline_gateway.remoting.codec.frames import Command
 from paceline_gateway.remoting.codec.message_ids import message_id, physical_offset
 from paceline_gateway.remoting.codec.properties import parse_properties
 from paceline_gateway.remoting.codec.store_format import FLAG, decode_batch
+from paceline_gateway.remoting.requests import ask, wants_reply
 from paceline_gateway.remoting.state.queue_of import QueueOf
 
 _LONG = {
@@ -149,6 +150,10 @@ def send(call: Call) -> None:
         producer = user.halves if sent.is_half else user.cluster.producer
         if sent.is_unit:
             user.spawn(_send_unit(call, sent.messages), name="send-batch")
+            return
+        if wants_reply(sent.messages[0]):
+            on_sent = partial(_sent, call, sent.messages)
+            user.spawn(ask(call, sent.messages[0], on_sent), name="request")
             return
         sending = send_library(producer, sent.messages[0])
     except PacelineError as error:

@@ -207,7 +207,6 @@ class RemotingDoor:
         port: int,
         tls: NodeTls | None = None,
         advertised_host: str = "",
-        cluster_name: str = "paceline",
         budget: ByteBudget | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         describe_tls: DescribeTls | None = None,
@@ -216,7 +215,6 @@ class RemotingDoor:
         server; the listener of broker group number n is at port + 10 n, and at two below; 0: every
         listener at a free port. `advertised_host`: what clients are told to connect to; empty: the
         address that they have come to."""
-        self.cluster_name = cluster_name
         self.advertised_host = advertised_host
         self.frame_bytes_max = frame_bytes_max
         self.describe_tls = describe_tls

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/apache/rocketmq-client-go/v2"
 	"github.com/apache/rocketmq-client-go/v2/consumer"
@@ -107,8 +108,8 @@ func bodyOf(index int) string {
 	if told.Scenario == "send-transaction" {
 		body += ":" + chosen(told.Answers, index)
 	}
-	if len(body) < told.BodySize {
-		body += strings.Repeat(".", told.BodySize-len(body))
+	if length := utf8.RuneCountInString(body); length < told.BodySize {
+		body += strings.Repeat(".", told.BodySize-length)
 	}
 	return body
 }

@@ -96,7 +96,7 @@ async function sendOne(producer, index, body) {
 }
 
 function received(message) {
-  const id = message.properties.UNIQ_KEY || message.msgId;
+  const id = message.msgId; // its senders tell the same: they make no unique key
   const group = message.properties.__SHARDINGKEY;
   tell('received', {
     body: message.body.toString(),

@@ -10,13 +10,16 @@ import orjson
 from tests.support.gateway.remoting import Anybody, RemotingClient
 from tests.support.process.harness import RunningCluster, running_cluster
 
-from paceline import AdminClient
+from paceline import AdminClient, Producer, PullConsumer, ReceivedMessage
+from paceline.consumer.pull import FIRST
 from paceline.net.cluster import Cluster
 from paceline.platform.runtime import SystemClock
 from paceline.types import GroupName
+from paceline.wire.properties import CORRELATION_ID, REPLY_TO_CLIENT, TTL
 from paceline_gateway.clusters import UserClusters
 from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode
+from paceline_gateway.remoting.codec.properties import parse_properties
 from paceline_gateway.remoting.server import RemotingDoor
 
 
@@ -58,6 +61,34 @@ async def test_acknowledged_messages_outlive_their_master_and_retries_come(tmp_p
 
         assert got == [*acknowledged, b"late"]
         assert retried == ["U1"]
+
+
+async def test_a_native_program_replies_to_a_request_of_a_client(tmp_path: Path) -> None:
+    with running_cluster(tmp_path / "data") as cluster:
+        async with (
+            AdminClient(cluster.bootstrap) as admin,
+            _a_client(cluster, admin) as client,
+            Producer(cluster.bootstrap) as producer,
+            PullConsumer(cluster.bootstrap) as consumer,
+        ):
+            await consumer.assign(dict.fromkeys(await consumer.queues("orders"), FIRST))
+            await client.heartbeat("10.0.0.1@1", producers=["p"])
+            wanted = {CORRELATION_ID: "c1", REPLY_TO_CLIENT: "10.0.0.1@1", TTL: "30000"}
+
+            asked = await client.send(b"how much?", properties=wanted)
+
+            assert asked.code == ResponseCode.SUCCESS, asked.remark
+            requests: list[ReceivedMessage] = []
+            while not requests:
+                requests = await consumer.poll(timeout_ms=1_000)
+            await producer.reply(requests[0], b"42")
+            pushed = await client.told_of(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT)
+            assert bytes(pushed.body) == b"42"
+            properties = parse_properties(pushed.fields["properties"])
+            assert {name: properties[name] for name in (CORRELATION_ID, REPLY_TO_CLIENT)} == {
+                CORRELATION_ID: "c1",
+                REPLY_TO_CLIENT: "10.0.0.1@1",
+            }
 
 
 @asynccontextmanager

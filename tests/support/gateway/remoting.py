@@ -185,6 +185,7 @@ class RemotingClient:
         *,
         consumers: Sequence[str] = (),
         producers: Sequence[str] = (),
+        wanted: tuple[str, str] = ("TAG", "*"),
     ) -> Command:
         """Member of groups, of topic orders."""
         document = {
@@ -196,7 +197,9 @@ class RemotingClient:
                     "consumeType": "CONSUME_PASSIVELY",
                     "messageModel": "CLUSTERING",
                     "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
-                    "subscriptionDataSet": [{"topic": "orders", "subString": "*"}],
+                    "subscriptionDataSet": [
+                        {"topic": "orders", "expressionType": wanted[0], "subString": wanted[1]}
+                    ],
                 }
                 for name in consumers
             ],

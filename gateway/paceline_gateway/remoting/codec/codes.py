@@ -57,6 +57,8 @@ class RequestCode(IntEnum):
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
     RECALL_MESSAGE = 370
+    QUERY_ASSIGNMENT = 400
+    SET_MESSAGE_REQUEST_MODE = 401
     UPDATE_CONTROLLER_CONFIG = 1009
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
@@ -93,6 +95,8 @@ class ResponseCode(IntEnum):
     ILLEGAL_OPERATION = 604
 
 
+CLUSTER = "paceline"
+"""Our name to clients: they reply to topic <cluster>_REPLY_TOPIC (`paceline.wire.names`)."""
 LANGUAGES = (
     *("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP"),
     *("OMS", "RUST", "NODE_JS"),

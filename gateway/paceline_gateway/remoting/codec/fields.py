@@ -31,6 +31,6 @@ def integer(request: Command, name: str, default: int | None = None) -> int:
 
 
 def flag(request: Command, name: str, *, default: bool = False) -> bool:
-    """true or false."""
+    """true or false; 1 or 0, as the C++ client writes it."""
     found = request.fields.get(name)
-    return default if found is None else found.lower() == "true"
+    return default if found is None else found.lower() in ("true", "1")

@@ -12,6 +12,7 @@ from paceline.types import GroupName
 from paceline.wire.cluster import ClusterView
 from paceline.wire.names import RETRY_PREFIX
 from paceline.wire.topics import PERM_BOTH, TopicView
+from paceline_gateway.remoting.codec.codes import CLUSTER
 
 PORT_STEP = 10
 """Between the listeners of two broker groups: each has a second one, two below (VIP)."""
@@ -24,9 +25,7 @@ def group_numbers(view: ClusterView) -> dict[GroupName, int]:
     return {name: group.number for name, group in view.groups.items()}
 
 
-def route_of(
-    topic: TopicView, addresses: Mapping[GroupName, str], *, cluster: str
-) -> dict[str, Any]:
+def route_of(topic: TopicView, addresses: Mapping[GroupName, str]) -> dict[str, Any]:
     """TopicRouteData of a topic. `addresses`: of the broker groups, as the client reaches them."""
     groups = [name for name in sorted(topic.queues) if name in addresses]
     return _route(
@@ -36,12 +35,11 @@ def route_of(
         },
         addresses,
         perm=topic.perm,
-        cluster=cluster,
     )
 
 
 def route_of_retries(
-    topic: str, view: ClusterView, addresses: Mapping[GroupName, str], *, cluster: str
+    topic: str, view: ClusterView, addresses: Mapping[GroupName, str]
 ) -> dict[str, Any] | None:
     """TopicRouteData of a retry topic that is made with the first retry: consumers ask before.
     None: it is no retry topic."""
@@ -50,7 +48,7 @@ def route_of_retries(
     found = view.consumer_groups.get(topic.removeprefix(RETRY_PREFIX))  # type: ignore[call-overload]
     count = 1 if found is None else found.settings.retry_queue_nums
     counts = {name: (count, count) for name in sorted(addresses)}
-    return _route(counts, addresses, perm=PERM_BOTH, cluster=cluster)
+    return _route(counts, addresses, perm=PERM_BOTH)
 
 
 def _route(
@@ -58,10 +56,9 @@ def _route(
     addresses: Mapping[GroupName, str],
     *,
     perm: int,
-    cluster: str,
 ) -> dict[str, Any]:
     return {
-        "brokerDatas": [_broker(name, addresses[name], cluster) for name in counts],
+        "brokerDatas": [_broker(name, addresses[name]) for name in counts],
         "filterServerTable": {},
         "queueDatas": [
             {
@@ -76,21 +73,21 @@ def _route(
     }
 
 
-def cluster_info(addresses: Mapping[GroupName, str], *, cluster: str) -> dict[str, Any]:
+def cluster_info(addresses: Mapping[GroupName, str]) -> dict[str, Any]:
     """ClusterInfo: all brokers."""
     return {
         "brokerAddrTable": {
-            name: _broker(name, address, cluster) for name, address in sorted(addresses.items())
+            name: _broker(name, address) for name, address in sorted(addresses.items())
         },
-        "clusterAddrTable": {cluster: sorted(addresses)},
+        "clusterAddrTable": {CLUSTER: sorted(addresses)},
     }
 
 
-def _broker(name: str, address: str, cluster: str) -> dict[str, Any]:
+def _broker(name: str, address: str) -> dict[str, Any]:
     return {
         "brokerAddrs": {"0": address},
         "brokerName": name,
-        "cluster": cluster,
+        "cluster": CLUSTER,
         "enableActingMaster": False,
     }
 

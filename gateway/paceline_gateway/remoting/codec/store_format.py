@@ -17,7 +17,7 @@ from paceline.errors import BadRequestError
 from paceline.records.decode import BatchView
 from paceline.wire import properties as names
 from paceline.wire.message_ids import unique_key
-from paceline_gateway.remoting.codec.codes import BORN_HOST_V6, STORE_HOST_V6
+from paceline_gateway.remoting.codec.codes import BORN_HOST_V6, CLUSTER, STORE_HOST_V6
 from paceline_gateway.remoting.codec.message_ids import physical_offset
 from paceline_gateway.remoting.codec.properties import parse_properties, properties_text
 
@@ -145,6 +145,8 @@ def properties_of(
     if key and names.KEYS not in found:
         found[names.KEYS] = key
     found.setdefault(names.UNIQ_KEY, unique_key)
+    if names.REPLY_TO_CLIENT in found:
+        found["CLUSTER"] = CLUSTER  # repliers find the reply topic by it
     times, flag = _number(found.get(names.RECONSUME_TIMES)), _number(found.pop(FLAG, None))
     return found, times, flag
 

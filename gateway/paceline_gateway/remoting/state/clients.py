@@ -50,16 +50,6 @@ class Clients:
         if peer.client_id:
             user.groups.left(peer)
 
-    def peer_of(self, client_id: str, user: RemotingUser) -> Peer | None:
-        """An open connection of a client of the same user, from whatever address: nobody writes to
-        another's clients."""
-        name = user.cluster.principal.user
-        for peer, of in self._users.items():
-            is_his = of is not None and of.cluster.principal.user == name
-            if is_his and peer.client_id == client_id and peer.is_open:
-                return peer
-        return None
-
     def of_group(self, group: str) -> list[Peer]:
         """One connection of each client that is a member of a consumer group."""
         found: dict[str, Peer] = {}

@@ -95,6 +95,14 @@ class Groups:
     def group(self, name: str) -> Group | None:
         return self._groups.get(name)
 
+    def peer_of(self, client_id: str) -> Peer | None:
+        """An open connection of a producer."""
+        for clients in self.producers.values():
+            for peer in clients.get(client_id, ()):
+                if peer.is_open:
+                    return peer
+        return None
+
     def of_topic(self, topic: str) -> list[str]:
         """Groups with a member here that subscribes to a topic."""
         return sorted(

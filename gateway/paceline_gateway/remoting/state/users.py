@@ -2,9 +2,12 @@
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from paceline.platform.runtime import cancel_and_wait, spawn
+from paceline.producer.producer import send_library
+from paceline.producer.request_reply import Requester
 from paceline.producer.settings import ProducerSettings
 from paceline.producer.transaction import HalfProducer
 from paceline.producer.transaction_ends import TransactionEndSender
@@ -29,6 +32,7 @@ class RemotingUser:
         self._release = cluster.hold()
         self.links = cluster.links
         self.halves = HalfProducer(cluster.cluster, settings=settings)
+        self.requester = Requester(cluster.cluster, partial(send_library, cluster.producer))
         self.ends = TransactionEndSender(
             self.links,
             timeout_ms=settings.delivery_timeout_ms,
@@ -59,6 +63,7 @@ class RemotingUser:
         await self.checks.close()
         await self.groups.close()
         await cancel_and_wait(*self._tasks)
+        await self.requester.close()
         await self.halves.close()
         await self.ends.close()
         await self.reader.close()

@@ -1,6 +1,7 @@
 """The remoting door, by its sockets, before a broker on fakes."""
 
 import asyncio
+import struct
 import zlib
 from typing import Any
 
@@ -442,3 +443,54 @@ async def test_a_group_that_was_refused_at_first_is_joined_by_a_later_heartbeat(
             assert orjson.loads(bytes(members.body)) == {"consumerIdList": ["10.0.0.1@1"]}
         [user] = gateway.door.dispatcher._users.values()
         assert all(group.task is not None for group in user.groups._groups.values())
+
+
+async def test_a_batch_that_says_so_by_a_number_is_one() -> None:
+    """As the C++ client does, which Python's is made of."""
+    async with a_gateway() as gateway:
+        client = await gateway.client()
+        member = b"".join(
+            (struct.pack(">iiiii", 29, 0, 0, 0, 3), b"one", struct.pack(">h", 4), b"k\x01v\x02")
+        )
+        fields = {"topic": "orders", "queueId": 0, "batch": 1, "properties": ""}
+
+        sent = await client.ask(RequestCode.SEND_MESSAGE, fields, member * 2)
+
+        _, messages = await client.pull(0)
+        assert sent.code == ResponseCode.SUCCESS
+        assert [(message.body, message.properties["k"]) for message in messages] == [
+            (b"one", "v")
+        ] * 2
+
+
+async def test_a_pull_without_a_filter_gives_what_the_heartbeat_wants() -> None:
+    """Go's client then names a type, but not the one of its subscription."""
+    async with a_gateway() as gateway:
+        client = await gateway.client()
+        for color in ("red", "blue"):
+            await client.send(color.encode(), properties={"color": color})
+        await client.heartbeat("10.0.0.1@1", consumers=["g"], wanted=("SQL92", "color = 'red'"))
+
+        _, messages = await client.pull(0, sysFlag=0, subscription="", expressionType="TAG")
+
+        assert [message.body for message in messages] == [b"red"]
+
+
+async def test_who_lets_the_server_assign_receives_any_queue() -> None:
+    async with a_gateway() as gateway:
+        client = await gateway.client()
+        asked = {"topic": "orders", "consumerGroup": "g", "messageModel": "CLUSTERING"}
+
+        answer = await client.ask(RequestCode.QUERY_ASSIGNMENT, {}, orjson.dumps(asked))
+        nothing = await client.ask(
+            RequestCode.QUERY_ASSIGNMENT, {}, orjson.dumps({**asked, "topic": "%RETRY%g"})
+        )
+        pull = await client.ask(
+            RequestCode.SET_MESSAGE_REQUEST_MODE, {}, orjson.dumps({**asked, "mode": "PULL"})
+        )
+
+        [row] = orjson.loads(bytes(answer.body))["messageQueueAssignments"]
+        assert row["mode"] == "POP"
+        assert row["messageQueue"] == {"brokerName": "g1", "queueId": -1, "topic": "orders"}
+        assert orjson.loads(bytes(nothing.body)) == {"messageQueueAssignments": []}
+        assert pull.code == ResponseCode.INVALID_PARAMETER
