@@ -69,6 +69,7 @@ class Mqadmin:
         jars = await rocketmq_jars()
         return await asyncio.create_subprocess_exec(
             *java_command(jars, str(_PROGRAM), home=self._home, heap_mb=96),
+            cwd=self._home,  # some commands write files where they run
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

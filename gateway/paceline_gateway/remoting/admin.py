@@ -1,8 +1,6 @@
-"""What mqadmin and dashboards ask of brokers and name servers.
+"""What mqadmin and dashboards do with topics and consumer groups.
 
-Each question goes to every broker of a cluster, so a broker group answers for itself alone. What
-would change a node's settings is refused: by that code RocketMQ's brokers were taken over
-(CVE-2023-33246).
+Each question goes to every broker of a cluster, so a broker group answers for itself alone.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -10,19 +8,30 @@ from typing import Any
 
 import orjson
 
-from paceline.errors import BadRequestError, GroupNotFoundError, TopicNotFoundError
-from paceline.types import ConsumerGroupName, GroupName, TopicName
+from paceline.errors import (
+    BadRequestError,
+    GroupNotFoundError,
+    QueueNotFoundError,
+    TopicNotFoundError,
+)
+from paceline.queues import QueueKey
+from paceline.types import ConsumerGroupName, GroupName, QueueId, TopicName
 from paceline.wire.calls import offsets as wire
+from paceline.wire.consumer_groups import ConsumerGroupSettings
+from paceline.wire.topics import TopicView
 from paceline_gateway.remoting.call import CALL_MS, Call, group_of
 from paceline_gateway.remoting.codec import fields
-from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode
+from paceline_gateway.remoting.codec.codes import RequestCode
 from paceline_gateway.remoting.codec.frames import Command, lenient_json
 from paceline_gateway.remoting.codec.routes import json_of
-from paceline_gateway.remoting.state.clients import Clients
+from paceline_gateway.remoting.codec.store_format import StoredBatch
 
 Handler = Callable[[Call], Awaitable[Command]]
 
 _TYPE = "message.type"
+_VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 0}
+_ENTRIES_MAX = 64
+_GROUPS_MAX = 1000
 _SETTINGS = {
     "consumeEnable": "consume_enable",
     "consumeFromMinEnable": "consume_from_min_enable",
@@ -32,15 +41,6 @@ _SETTINGS = {
     "retryMaxTimes": "retry_max_times",
 }
 """SubscriptionGroupConfig's names of settings of consumer groups."""
-
-
-async def refuse_settings(call: Call) -> Command:
-    """25, 318, 1009."""
-    return call.request.answer(
-        ResponseCode.NO_PERMISSION,
-        remark="settings of nodes are not changed over the network: change the node's file and"
-        " start it again; of a broker group: paceline group set",
-    )
 
 
 async def update_topic(call: Call) -> Command:
@@ -84,6 +84,37 @@ def _attributes(text: str) -> tuple[str | None, dict[str, str | None]]:
     return labels.pop(_TYPE, None), labels
 
 
+async def topic_config(call: Call) -> Command:
+    """351."""
+    topic = fields.text(call.request, "topic")
+    found = call.user.cluster.cluster.topic(topic)
+    if found is None:
+        raise await call.user.cluster.cluster.no_topic(TopicName(topic))
+    return call.ok(body=json_of(_topic_row(found, group_of(call))))
+
+
+async def topic_configs(call: Call) -> Command:
+    """21: of all topics with a queue here."""
+    view, group = call.user.cluster.cluster.view, group_of(call)
+    topics = [] if view is None else [each for each in view.topics.values() if group in each.queues]
+    table = {each.topic: _topic_row(each, group) for each in topics}
+    return call.ok(body=json_of({"dataVersion": _VERSION, "topicConfigTable": table}))
+
+
+def _topic_row(topic: TopicView, group: GroupName) -> dict[str, Any]:
+    """TopicConfig."""
+    return {
+        "attributes": {**topic.attributes, _TYPE: topic.message_type},
+        "order": False,
+        "perm": topic.perm,
+        "readQueueNums": topic.read_queues.get(group, 0),
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": topic.topic,
+        "topicSysFlag": 0,
+        "writeQueueNums": topic.write_queues.get(group, 0),
+    }
+
+
 async def delete_topic(call: Call) -> Command:
     """215 at each broker, then 216 at the name server: it is gone with the first."""
     topic = fields.text(call.request, "topic")
@@ -110,6 +141,33 @@ async def update_group(call: Call) -> Command:
     return call.ok()
 
 
+async def group_config(call: Call) -> Command:
+    """352."""
+    group = await call.user.cluster.admin.consumer_groups.get(fields.text(call.request, "group"))
+    return call.ok(body=json_of(_group_row(group.group, group.settings)))
+
+
+async def group_configs(call: Call) -> Command:
+    """201."""
+    groups = await call.user.cluster.admin.consumer_groups.all()
+    table = {each.group: _group_row(each.group, each.settings) for each in groups}
+    return call.ok(body=json_of({"dataVersion": _VERSION, "subscriptionGroupTable": table}))
+
+
+def _group_row(name: str, settings: ConsumerGroupSettings) -> dict[str, Any]:
+    """SubscriptionGroupConfig."""
+    return {
+        **{theirs: getattr(settings, ours) for theirs, ours in _SETTINGS.items()},
+        "attributes": dict(settings.attributes),
+        "brokerId": 0,
+        "consumeTimeoutMinute": settings.consume_timeout_minute,
+        "groupName": name,
+        "groupSysFlag": 0,
+        "notifyConsumerIdsChangedEnable": settings.notify_consumer_ids_changed_enable,
+        "whichBrokerWhenConsumeSlowly": settings.which_broker_when_consume_slowly,
+    }
+
+
 async def delete_group(call: Call) -> Command:
     """207."""
     try:
@@ -125,13 +183,59 @@ async def topic_stats(call: Call) -> Command:
     rows = await _ranges(call, topic)
     table = {
         (topic, row.queue): {
-            "lastUpdateTimestamp": 0,
+            "lastUpdateTimestamp": await _last_unix_ms(call, topic, row),
             "maxOffset": row.end,
             "minOffset": row.start,
         }
         for row in rows
     }
     return call.ok(body=b'{"offsetTable":' + _by_queue(group_of(call), table) + b"}")
+
+
+async def _last_unix_ms(call: Call, topic: str, row: wire.RangeRow) -> int:
+    """When the last message of a queue was stored; 0: it has none."""
+    if row.end <= row.start:
+        return 0
+    batch = await _batch(call, topic, row.queue, row.end - 1)
+    return 0 if batch is None else batch.view.header.store_unix_ms
+
+
+async def _batch(call: Call, topic: str, queue: int, offset: int) -> StoredBatch | None:
+    """The batch of the message at an offset; None: it is not there any more, or may not be read."""
+    found = call.user.cluster.cluster.topic(topic)
+    if found is None:
+        return None
+    key = QueueKey(found.topic_id, group_of(call), QueueId(queue))
+    read = await call.user.reader.read(key, offset, topic=topic, wait_ms=0)
+    return read.batches[0] if read.batches else None
+
+
+async def queue_entries(call: Call) -> Command:
+    """321: where messages of a queue lie."""
+    request = call.request
+    topic, queue = fields.text(request, "topic"), fields.integer(request, "queueId")
+    offset = max(0, fields.integer(request, "index"))
+    count = max(1, min(_ENTRIES_MAX, fields.integer(request, "count", 1)))
+    row = next((row for row in await _ranges(call, topic) if row.queue == queue), None)
+    if row is None:
+        raise QueueNotFoundError(f"topic {topic} has no queue {queue} here", queue=queue)
+    found: list[dict[str, Any]] = []
+    batch = await _batch(call, topic, queue, offset) if offset < row.end else None
+    if batch is not None:
+        header = batch.view.header
+        first = max(0, offset - header.base_queue_offset)
+        for number in range(first, min(first + count, header.record_count)):
+            message = batch.message(number)
+            found.append(
+                {
+                    "eval": False,
+                    "physicOffset": message.physical_offset,
+                    "physicSize": len(message.body),
+                    "tagsCode": 0,
+                }
+            )
+    document = {"maxQueueIndex": row.end, "minQueueIndex": row.start, "queueData": found}
+    return call.ok(body=json_of(document))
 
 
 async def _ranges(call: Call, topic: str) -> Iterable[wire.RangeRow]:
@@ -149,22 +253,57 @@ async def _ranges(call: Call, topic: str) -> Iterable[wire.RangeRow]:
 async def consume_stats(call: Call) -> Command:
     """208: how far a group is behind on each queue here."""
     group, topic = fields.text(call.request, "consumerGroup"), call.request.fields.get("topic")
+    return call.ok(body=_stats(call, await _lag(call, group), topic or None))
+
+
+async def all_consume_stats(call: Call) -> Command:
+    """317: of each group that has committed anything here."""
+    groups = await call.user.cluster.admin.consumer_groups.all()
+    found, behind = [], 0
+    for group in groups[:_GROUPS_MAX]:
+        rows = await _lag(call, group.group)
+        if rows:
+            name = orjson.dumps(group.group)
+            found.append(b"{" + name + b":[" + _stats(call, rows, None) + b"]}")
+            behind += sum(row.end - _offset(row) for row in rows)
+    body = b'{"consumeStatsList":[' + b",".join(found) + b'],"totalDiff":%d}' % behind
+    return call.ok(body=body)
+
+
+async def _lag(call: Call, group: str) -> list[wire.LagRow]:
     answer, _ = await call.user.links.call(
         group_of(call), wire.Lag(group=group), timeout_ms=CALL_MS
     )
-    clock = call.user.cluster.cluster.clock
+    return answer.queues
+
+
+def _offset(row: wire.LagRow) -> int:
+    return row.start if row.offset is None else row.offset
+
+
+def _stats(call: Call, rows: Iterable[wire.LagRow], topic: str | None) -> bytes:
+    """ConsumeStats."""
+    now = call.user.cluster.cluster.clock.unix_ms()
     table = {
         (row.topic, row.queue): {
             "brokerOffset": row.end,
-            "consumerOffset": row.start if row.offset is None else row.offset,
-            "lastTimestamp": max(0, clock.unix_ms() - row.behind_ms),
-            "pullOffset": row.start if row.offset is None else row.offset,
+            "consumerOffset": _offset(row),
+            "lastTimestamp": max(0, now - row.behind_ms),
+            "pullOffset": _offset(row),
         }
-        for row in answer.queues
-        if not topic or row.topic == topic
+        for row in rows
+        if topic is None or row.topic == topic
     }
-    body = b'{"consumeTps":0.0,"offsetTable":' + _by_queue(group_of(call), table) + b"}"
-    return call.ok(body=body)
+    return b'{"consumeTps":0.0,"offsetTable":' + _by_queue(group_of(call), table) + b"}"
+
+
+async def topics_of_group(call: Call) -> Command:
+    """343: topics that a group has committed on here, or that its members here subscribe to."""
+    name = fields.text(call.request, "group")
+    group = call.user.groups.group(name)
+    told = set() if group is None else group.topics()
+    topics = sorted(told | {row.topic for row in await _lag(call, name)})
+    return call.ok(body=json_of({"topicList": topics}))
 
 
 async def reset_offset(call: Call) -> Command:
@@ -180,7 +319,12 @@ async def reset_offset(call: Call) -> Command:
         reset.unix_ms = unix_ms
     answer, _ = await call.user.links.call(group_of(call), reset, timeout_ms=CALL_MS)
     table = {(topic, row.queue): row.offset for row in answer.queues if row.offset is not None}
-    return call.ok(body=b'{"offsetTable":' + _by_queue(group_of(call), table) + b"}")
+    body = b'{"offsetTable":' + _by_queue(group_of(call), table) + b"}"
+    told = {"topic": topic, "group": group, "timestamp": str(unix_ms), "isForce": "true"}
+    members = call.user.groups.group(group)
+    for peer in () if members is None else members.peers():  # else they commit what they had
+        peer.tell(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, told, body)
+    return call.ok(body=body)
 
 
 def _by_queue(group: GroupName, table: Mapping[tuple[str, int], Any]) -> bytes:
@@ -194,95 +338,22 @@ def _by_queue(group: GroupName, table: Mapping[tuple[str, int], Any]) -> bytes:
     return b"{" + b",".join(pairs) + b"}"
 
 
-async def runtime_info(call: Call) -> Command:
-    """28."""
-    view = call.user.cluster.cluster.view
-    group = None if view is None else view.groups.get(group_of(call))
-    master = None if group is None else group.master
-    table = {
-        "brokerVersionDesc": "paceline gateway",
-        "brokerActive": str(master is not None).lower(),
-        "msgPutTotalTodayNow": "0",
-        "msgGetTotalTodayNow": "0",
-        "putTps": "0.0 0.0 0.0",
-        "getTransferredTps": "0.0 0.0 0.0",
-    }
-    return call.ok(body=json_of({"table": table}))
-
-
-async def consumers_of_topic(call: Call) -> Command:
-    """300: groups that have members here which subscribe to the topic."""
-    topic = fields.text(call.request, "topic")
-    return call.ok(body=json_of({"groupList": call.user.groups.of_topic(topic)}))
-
-
-class Connections:
-    """Handlers that know who is connected."""
-
-    def __init__(self, clients: Clients) -> None:
-        self._clients = clients
-
-    async def of_group(self, call: Call) -> Command:
-        """203: members of a group that are connected to this gateway."""
-        name = fields.text(call.request, "consumerGroup")
-        group = call.user.groups.group(name)
-        if group is None:
-            return call.request.answer(
-                ResponseCode.CONSUMER_NOT_ONLINE,
-                remark=f"no consumer of group {name} is connected to this gateway",
-            )
-        members = list(group.members.values())
-        peers = self._clients.of_group(name)
-        return call.ok(
-            body=json_of(
-                {
-                    "connectionSet": [
-                        {
-                            "clientAddr": peer.source,
-                            "clientId": peer.client_id,
-                            "language": peer.language,
-                            "version": peer.version,
-                        }
-                        for peer in peers
-                    ],
-                    "consumeFromWhere": members[0].told.from_where,
-                    "consumeType": "CONSUME_PASSIVELY",
-                    "messageModel": "BROADCASTING"
-                    if members[0].told.is_broadcasting
-                    else "CLUSTERING",
-                    "subscriptionTable": {
-                        topic: {
-                            "expressionType": wanted.type,
-                            "subString": wanted.expression,
-                            "topic": topic,
-                        }
-                        for topic, wanted in members[0].told.filters.items()
-                    },
-                }
-            )
-        )
-
-
 AT_NAME_SERVER: Mapping[int, Handler] = {
     RequestCode.DELETE_TOPIC_IN_NAMESRV: delete_topic,
-    RequestCode.UPDATE_NAMESRV_CONFIG: refuse_settings,
-    RequestCode.UPDATE_CONTROLLER_CONFIG: refuse_settings,
 }
-
-
-def at_broker(clients: Clients) -> Mapping[int, Handler]:
-    """Handlers by code. `clients`: who is connected to this gateway."""
-    connections = Connections(clients)
-    return {
-        RequestCode.UPDATE_BROKER_CONFIG: refuse_settings,
-        RequestCode.UPDATE_AND_CREATE_TOPIC: update_topic,
-        RequestCode.DELETE_TOPIC_IN_BROKER: delete_topic,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: update_group,
-        RequestCode.DELETE_SUBSCRIPTIONGROUP: delete_group,
-        RequestCode.GET_TOPIC_STATS_INFO: topic_stats,
-        RequestCode.GET_CONSUME_STATS: consume_stats,
-        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: reset_offset,
-        RequestCode.GET_BROKER_RUNTIME_INFO: runtime_info,
-        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: consumers_of_topic,
-        RequestCode.GET_CONSUMER_CONNECTION_LIST: connections.of_group,
-    }
+AT_BROKER: Mapping[int, Handler] = {
+    RequestCode.UPDATE_AND_CREATE_TOPIC: update_topic,
+    RequestCode.DELETE_TOPIC_IN_BROKER: delete_topic,
+    RequestCode.GET_ALL_TOPIC_CONFIG: topic_configs,
+    RequestCode.GET_TOPIC_CONFIG: topic_config,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: update_group,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: delete_group,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: group_configs,
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: group_config,
+    RequestCode.GET_TOPIC_STATS_INFO: topic_stats,
+    RequestCode.QUERY_CONSUME_QUEUE: queue_entries,
+    RequestCode.GET_CONSUME_STATS: consume_stats,
+    RequestCode.GET_BROKER_CONSUME_STATS: all_consume_stats,
+    RequestCode.QUERY_TOPICS_BY_CONSUMER: topics_of_group,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: reset_offset,
+}

@@ -16,8 +16,10 @@ from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.remoting import (
     admin,
     assignments,
+    connections,
     groups,
     locks,
+    nodes,
     offsets,
     popping,
     pulling,
@@ -97,10 +99,13 @@ class Dispatcher:
             RequestCode.GET_BROKER_CLUSTER_INFO: naming.brokers,
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: naming.topics,
             **admin.AT_NAME_SERVER,
+            **nodes.AT_NAME_SERVER,
         }
         self._at_broker: dict[int, Handler] = {
             **_BROKER,
-            **admin.at_broker(self.clients),
+            **admin.AT_BROKER,
+            **connections.AT_BROKER,
+            **nodes.AT_BROKER,
         }
 
     @property

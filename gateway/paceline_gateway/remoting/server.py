@@ -69,6 +69,8 @@ class Connection(asyncio.Protocol):
         self._holder = self._door.budget.holder(source)
         place = Place(self._group, self._door.advertised_host or host, port)
         self._peer = Peer(place, source, self._write, self._transport.abort)
+        if peername:
+            self._peer.address = f"{source}:{peername[1]}"
         if self._door.describe_tls is not None:
             self._peer.is_encrypted, self._peer.certified = self._door.describe_tls(transport)
         self._door.connected(self, self._peer)

@@ -49,12 +49,3 @@ class Clients:
             del self._counts[user]
         if peer.client_id:
             user.groups.left(peer)
-
-    def of_group(self, group: str) -> list[Peer]:
-        """One connection of each client that is a member of a consumer group."""
-        found: dict[str, Peer] = {}
-        for peer, user in self._users.items():
-            known = None if user is None else user.groups.group(group)
-            if known is not None and peer.client_id in known.members and peer.is_open:
-                found.setdefault(peer.client_id, peer)
-        return list(found.values())

@@ -65,6 +65,19 @@ class Group:
         """All members, also native ones and those at other gateways, as last heard."""
         self.task: asyncio.Task[None] | None = None
 
+    def peers(self) -> list[Peer]:
+        """One open connection of each member."""
+        found = (next(filter(_is_open, each.peers), None) for each in self.members.values())
+        return [peer for peer in found if peer is not None]
+
+    def topics(self) -> set[str]:
+        """What its members subscribe to."""
+        return {topic for member in self.members.values() for topic in member.told.filters}
+
+
+def _is_open(peer: Peer) -> bool:
+    return peer.is_open
+
 
 class Groups:
     """Of one user. All calls on the event loop."""
@@ -102,6 +115,13 @@ class Groups:
                 if peer.is_open:
                     return peer
         return None
+
+    def producers_of(self, group: str) -> list[Peer]:
+        """One open connection of each producer of a group."""
+        found = (
+            next(filter(_is_open, each), None) for each in self.producers.get(group, {}).values()
+        )
+        return [peer for peer in found if peer is not None]
 
     def of_topic(self, topic: str) -> list[str]:
         """Groups with a member here that subscribes to a topic."""

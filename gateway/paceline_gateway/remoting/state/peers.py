@@ -34,6 +34,8 @@ class Peer:
         """`source`: the client's address. `write`: puts a command on the wire."""
         self.place = place
         self.source = source
+        self.address = source
+        """With the port, where it is known."""
         self.close = close
         self.is_encrypted = False
         self.certified: Collection[str] = ()
