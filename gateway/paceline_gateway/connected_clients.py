@@ -17,6 +17,7 @@ from paceline.errors import OverloadedError, PacelineError
 from paceline.filters import Filter, told
 from paceline.platform.ports import Clock
 from paceline.platform.runtime import pause
+from paceline.types import GroupName
 from paceline.wire.calls.groups import Client, Door
 from paceline.wire.clients import (
     HEARTBEAT_BROKER_INTERVAL_MS,
@@ -158,40 +159,73 @@ class ConnectedClients:
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._forget_silent())
             tasks.create_task(self._tell_of_all())
             tasks.create_task(self._tell_of_leaving())
+
+    async def _forget_silent(self) -> None:
+        while True:
+            await pause(_SWEEP_MS)
+            self.expire()
 
     async def _tell_of_all(self) -> None:
         while True:
             await pause(_SWEEP_MS)
-            self.expire()
-            for client in tuple(self._clients.values()):
-                now_ms = self._clock.monotonic_ms()
-                told_ms = client.told_ms
-                if told_ms is None or now_ms - told_ms >= HEARTBEAT_BROKER_INTERVAL_MS:
-                    await self._tell(client, now_ms)
+            told_ms = self._clock.monotonic_ms() - HEARTBEAT_BROKER_INTERVAL_MS
+            await self._tell(
+                client
+                for client in self._clients.values()
+                if client.told_ms is None or client.told_ms <= told_ms
+            )
 
     async def _tell_of_leaving(self) -> None:
         while True:
-            client = await self._leaving.get()
-            if client.key not in self._clients:  # else it has come back, and is told of
-                await self._tell(client, None)
+            leaving = [await self._leaving.get()]
+            while not self._leaving.empty():
+                leaving.append(self._leaving.get_nowait())
+            # One that has come back is told of.
+            gone = (client for client in leaving if client.key not in self._clients)
+            await self._tell(gone, has_gone=True)
 
-    async def _tell(self, client: ConnectedClient, now_ms: int | None) -> None:
-        """That it is there at that time; None: that it has gone."""
-        cluster = client.cluster
-        if cluster is None:
+    async def _tell(self, clients: Iterable[ConnectedClient], *, has_gone: bool = False) -> None:
+        """That they are there, or have gone. Users side by side: none waits for another's nodes."""
+        of_users: dict[UserCluster, list[ConnectedClient]] = {}
+        for client in clients:
+            if client.cluster is not None:
+                client.told_ms = None if has_gone else self._clock.monotonic_ms()
+                client.was_told = True
+                of_users.setdefault(client.cluster, []).append(client)
+        await asyncio.gather(
+            *(
+                self._tell_group(cluster, group, of_user, has_gone=has_gone)
+                for cluster, of_user in of_users.items()
+                for group in (() if cluster.cluster.view is None else cluster.cluster.view.groups)
+            )
+        )
+
+    async def _tell_group(
+        self,
+        cluster: UserCluster,
+        group: GroupName,
+        clients: Iterable[ConnectedClient],
+        *,
+        has_gone: bool,
+    ) -> None:
+        """The master of a broker group, as long as it answers. For people only: what it was not
+        told, it is told with the next round."""
+        try:
+            connection = await cluster.links.link(group).wait_up(timeout_ms=_TELL_TIMEOUT_MS)
+        except PacelineError as error:
+            log.debug("clients_not_told", extra={"group": group, "error": error.message})
             return
-        client.told_ms = now_ms
-        client.was_told = True
-        view = cluster.cluster.view
-        for group in () if view is None else tuple(view.groups):
+        for client in clients:
             try:
-                connection = await cluster.links.link(group).wait_up(timeout_ms=_TELL_TIMEOUT_MS)
-                for introduction in client.introductions(has_gone=now_ms is None):
-                    if now_ms is not None and self._clients.get(client.key) is not client:
-                        return  # it has gone meanwhile
+                for introduction in client.introductions(has_gone=has_gone):
+                    if not has_gone and self._clients.get(client.key) is not client:
+                        break  # it has gone meanwhile
                     await connection.call(introduction, timeout_ms=_TELL_TIMEOUT_MS)
-            except PacelineError as error:  # for people only: told again with the next round
+            except PacelineError as error:
                 fields = {"client": client.broker_id, "error": error.message}
                 log.debug("client_not_told", extra=fields)
+                if not error.is_definite:
+                    return

@@ -1,5 +1,6 @@
 """Clients of doors: heard, told, forgotten."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import cast
 
@@ -114,4 +115,28 @@ async def test_brokers_are_told_at_once_of_a_client_that_goes(
     assert [row.has_gone for row in broker.told] == [False, False, True]
     assert broker.told[-1].client_id == "host@1_2"
     assert len(clients) == 0
+    await cancel_and_wait(running)
+
+
+async def test_nobody_waits_for_the_nodes_of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paceline_gateway.connected_clients._SWEEP_MS", 1)
+
+    class Silent(ToldBroker):
+        async def wait_up(self, *, timeout_ms: int) -> "ToldBroker":
+            await asyncio.get_running_loop().create_future()
+            return self
+
+    clock, broker = ManualClock(), ToldBroker()
+    clients = ConnectedClients(clock)
+    running = spawn(clients.run(), name="clients")
+    for name, cluster in (("ann", Silent()), ("ben", broker)):
+        client = clients.hear(ClientKey(name, "c"), "grpc")
+        client.cluster = cast(UserCluster, cluster)
+
+    async def holds(condition: bool) -> bool:
+        return condition
+
+    await eventually(lambda: holds(len(broker.told) == 1))
+    clock.advance(120_000)
+    await eventually(lambda: holds(len(clients) == 0))
     await cancel_and_wait(running)
