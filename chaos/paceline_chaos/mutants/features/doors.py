@@ -12,7 +12,7 @@ def _nothing_remembered() -> list[Patch]:
     """A send that is repeated is another one."""
     from paceline_gateway.grpc.service.duplicates import Duplicates
 
-    return [(Duplicates, "once", lambda known, key, topic, message_id, send: send())]
+    return [(Duplicates, "once", lambda known, key, topic, message_id, body, send: send())]
 
 
 def _acknowledged_at_once() -> list[Patch]:

@@ -2,7 +2,7 @@
 
 Clients of some languages repeat a send at once, with the message's id, also while the first one is
 under way. What certainly was not stored may be sent again; what is under way, or is stored, is not
-sent a second time, as long as it is remembered: the latest so many of each client.
+sent a second time, as long as it is remembered: all that is under way, and the latest of the rest.
 """
 
 import asyncio
@@ -16,11 +16,13 @@ from paceline_gateway.grpc.stubs.resources_pb2 import Code
 
 REMEMBERED_MAX = 4096
 """Of one client: more than it can have in the air, and some seconds of what went before."""
-CLIENTS_MAX = 1024
-"""Whose sends are remembered: those that have sent last."""
+REMEMBERED_OF_ALL_MAX = 128 * 1024
+"""Of all clients: 170 MB. Beyond, those that have sent nothing for longest are forgotten first."""
 
 Outcome: TypeAlias = "asyncio.Future[SendResultEntry]"
-_Of = OrderedDict[tuple[str, str], Outcome]
+_Of: TypeAlias = "OrderedDict[tuple[str, str, int], Outcome]"
+"""By topic, message id and hash of the body."""
+_NONE: _Of = OrderedDict()
 
 
 class Duplicates:
@@ -28,29 +30,53 @@ class Duplicates:
 
     def __init__(self) -> None:
         self._clients: OrderedDict[ClientKey, _Of] = OrderedDict()
+        self._count = 0
 
     def once(
-        self, key: ClientKey, topic: str, message_id: str, send: Callable[[], Outcome]
+        self, key: ClientKey, topic: str, message_id: str, body: bytes, send: Callable[[], Outcome]
     ) -> Outcome:
-        """The outcome of the message, which is sent if it was not."""
-        known = self._clients.get(key)
-        if known is None:
-            known = self._clients[key] = OrderedDict()
-            if len(self._clients) > CLIENTS_MAX:
-                self._clients.popitem(last=False)
-        self._clients.move_to_end(key)
-        name = topic, message_id
+        """The outcome of the message, which is sent if it was not. Another body is another message,
+        whatever its id is: a client that uses an id twice loses nothing."""
+        known = self._clients.get(key, _NONE)
+        name = topic, message_id, hash(body)
         outcome = known.get(name)
         if outcome is not None and not _is_to_repeat(outcome):
             return outcome
-        outcome = known[name] = send()
-        while len(known) > REMEMBERED_MAX:
-            known.popitem(last=False)
-        return outcome
+        sent = send()
+        known = self._clients.setdefault(key, OrderedDict())
+        self._clients.move_to_end(key)
+        known[name] = sent
+        if outcome is None:
+            self._count += 1
+            if len(known) > REMEMBERED_MAX:
+                self._forget_one(key, known)
+            if self._count > REMEMBERED_OF_ALL_MAX:
+                self._make_room()
+        return sent
 
     def forget(self, key: ClientKey) -> None:
         """A client has gone."""
-        self._clients.pop(key, None)
+        self._count -= len(self._clients.pop(key, _NONE))
+
+    def _make_room(self) -> None:
+        for _ in range(len(self._clients)):
+            key, known = next(iter(self._clients.items()))
+            if self._forget_one(key, known):
+                return
+            self._clients.move_to_end(key)
+
+    def _forget_one(self, key: ClientKey, known: _Of) -> bool:
+        """The oldest one of a client that is not under way; False: all are."""
+        for _ in range(len(known)):
+            name, outcome = next(iter(known.items()))
+            if outcome.done():
+                del known[name]
+                self._count -= 1
+                if not known:
+                    del self._clients[key]
+                return True
+            known.move_to_end(name)
+        return False
 
 
 def _is_to_repeat(outcome: Outcome) -> bool:

@@ -83,7 +83,7 @@ class SendCalls:
             topic = topic_of(message.topic, call.namespace).full
             sent = sent_of(message, topic)
             send = partial(self._send, sent, cluster, key)
-            return self._duplicates.once(key, topic, message_id, send)
+            return self._duplicates.once(key, topic, message_id, message.body, send)
         except PacelineError as error:
             return _failed(message_id, error)
 

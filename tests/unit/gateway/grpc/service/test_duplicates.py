@@ -2,6 +2,9 @@
 
 import asyncio
 
+import pytest
+
+from paceline.errors import OverloadedError
 from paceline_gateway.connected_clients import ClientKey
 from paceline_gateway.grpc.service import duplicates
 from paceline_gateway.grpc.service.duplicates import Duplicates, Outcome
@@ -18,8 +21,10 @@ class Sends:
         self.duplicates = Duplicates()
         self.outcomes: list[Outcome] = []
 
-    def send(self, message_id: str = "m", *, key: ClientKey = ME, topic: str = "t") -> Outcome:
-        return self.duplicates.once(key, topic, message_id, self._new)
+    def send(
+        self, message_id: str = "m", *, key: ClientKey = ME, topic: str = "t", body: bytes = b"x"
+    ) -> Outcome:
+        return self.duplicates.once(key, topic, message_id, body, self._new)
 
     def _new(self) -> Outcome:
         self.outcomes.append(asyncio.get_running_loop().create_future())
@@ -60,14 +65,57 @@ async def test_ids_of_other_clients_topics_and_users_are_others() -> None:
     assert len(sends.outcomes) == 4
 
 
-async def test_what_is_remembered_has_bounds() -> None:
+async def test_an_id_that_a_client_uses_twice_swallows_no_message() -> None:
     sends = Sends()
+    sends.send(body=b"one")
+    await sends.settle(Code.OK)
+
+    assert not sends.send(body=b"two").done()
+    assert sends.send(body=b"one").done()
+    assert len(sends.outcomes) == 2
+
+
+async def test_what_is_under_way_is_remembered_whatever_comes_after_it() -> None:
+    sends = Sends()
+    first = sends.send("first")
     for number in range(duplicates.REMEMBERED_MAX + 1):
         sends.send(str(number))
-    for number in range(duplicates.CLIENTS_MAX):
-        sends.send(key=ClientKey("", str(number)))
+        await sends.settle(Code.OK)
 
+    assert sends.send("first") is first
+    assert len(sends.duplicates._clients[ME]) == duplicates.REMEMBERED_MAX
     before = len(sends.outcomes)
-    sends.send("1")  # of a client that is forgotten
+    sends.send("0")
+    assert len(sends.outcomes) == before + 1, "it was the oldest one that had ended"
 
-    assert len(sends.outcomes) == before + 1
+
+async def test_those_that_send_are_remembered_rather_than_those_that_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(duplicates, "REMEMBERED_OF_ALL_MAX", 4)
+    sends = Sends()
+    under_way = sends.send("under way", key=OTHER)
+    sends.send("old", key=OTHER)
+    await sends.settle(Code.OK)
+    for message_id in "abc":
+        sends.send(message_id)
+        await sends.settle(Code.OK)
+
+    assert sends.send("under way", key=OTHER) is under_way
+    assert all(sends.send(message_id).done() for message_id in "abc")
+    assert not sends.send("old", key=OTHER).done()
+    sends.duplicates.forget(ME)
+    sends.duplicates.forget(OTHER)
+    assert (sends.duplicates._count, len(sends.duplicates._clients)) == (0, 0)
+
+
+async def test_a_send_that_is_refused_is_not_remembered() -> None:
+    sends = Sends()
+
+    def refused() -> Outcome:
+        raise OverloadedError("too many", retry_after_ms=1)
+
+    with pytest.raises(OverloadedError):
+        sends.duplicates.once(ME, "t", "m", b"x", refused)
+
+    assert (sends.duplicates._count, len(sends.duplicates._clients)) == (0, 0)
