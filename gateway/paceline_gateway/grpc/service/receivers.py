@@ -8,13 +8,14 @@ invisible time is lengthened here is acknowledged through the receiver that does
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from paceline.consumer.pop.popped_message import PoppedMessage
 from paceline.consumer.settings.simple import SimpleSettings
-from paceline.consumer.simple import SimpleConsumer, renews
+from paceline.consumer.simple import SimpleConsumer, give_back, renews
 from paceline.errors import OverloadedError, PacelineError
 from paceline.filters import Subscription
 from paceline.platform.runtime import spawn
@@ -28,6 +29,9 @@ _MESSAGE_BYTES = 1024
 """What a message takes beside its body."""
 _ATTEMPTS_MAX = 64
 """Remembered by one receiver: one for each receive that a client has under way, and some more."""
+
+REPEATED_S_MAX = 10.0
+"""A client that repeats an attempt does so within this time; the Java client after 1 s."""
 
 
 class Wanted(NamedTuple):
@@ -51,6 +55,10 @@ class _Attempt:
     """Loop time; None: under way."""
     size: int = 0
     """Bytes of the messages, once they are remembered."""
+    clients: int = 0
+    """That wait for it, or are being told."""
+    is_told: bool = False
+    """A client was told of all messages."""
 
 
 @dataclass(slots=True, eq=False)
@@ -66,23 +74,60 @@ class Receiver:
     attempt_of: dict[str, str] = field(default_factory=dict)
     """Handle of a message -> the attempt that it was given in."""
 
+    @asynccontextmanager
     async def receive(
         self, attempt_id: str, receive: Callable[[], Awaitable[list[PoppedMessage]]], ms: int
-    ) -> list[PoppedMessage]:
-        """What `receive` gives; a repetition of an attempt joins it, or is given the same again
-        while nobody else is. `ms`: how long the messages are invisible."""
+    ) -> AsyncIterator[list[PoppedMessage]]:
+        """What `receive` gives, for a client that is told of it meanwhile. A repetition of an
+        attempt joins it, or is given the same again while nobody else is. What no client was told
+        of wholly is given back. `ms`: how long the messages are invisible."""
+        if not attempt_id:
+            found = await receive()
+            is_told = False
+            try:
+                yield found
+                is_told = True
+            finally:
+                if not is_told:
+                    give_back(self.consumer, found)
+            return
+        attempt = self._attempt(attempt_id, receive, ms)
+        attempt.clients += 1
+        try:
+            yield await asyncio.shield(attempt.messages)
+            attempt.is_told = True
+        finally:
+            attempt.clients -= 1
+            self._look_whether_told_soon(attempt_id, attempt)
+
+    def _attempt(
+        self, attempt_id: str, receive: Callable[[], Awaitable[list[PoppedMessage]]], ms: int
+    ) -> _Attempt:
         now = asyncio.get_running_loop().time()
         known = self.attempts.get(attempt_id)
         if known is not None:
             if known.invisible_until is None or known.invisible_until > now:
-                return await asyncio.shield(known.messages)
+                return known
             self._forget(attempt_id)
         while len(self.attempts) >= _ATTEMPTS_MAX:
             self._forget(next(iter(self.attempts)))
-        attempt = _Attempt(asyncio.get_running_loop().create_future())
-        self.attempts[attempt_id] = attempt
+        attempt = self.attempts[attempt_id] = _Attempt(asyncio.get_running_loop().create_future())
         spawn(self._run(attempt_id, attempt, receive, ms), name="grpc-receive")
-        return await asyncio.shield(attempt.messages)
+        return attempt
+
+    def _look_whether_told_soon(self, attempt_id: str, attempt: _Attempt) -> None:
+        if not attempt.is_told and not attempt.clients:
+            asyncio.get_running_loop().call_later(
+                REPEATED_S_MAX, self._look_whether_told, attempt_id, attempt
+            )
+
+    def _look_whether_told(self, attempt_id: str, attempt: _Attempt) -> None:
+        if attempt.invisible_until is None or attempt.is_told or attempt.clients:
+            return
+        attempt.is_told = True  # or others will be
+        if self.attempts.get(attempt_id) is attempt:
+            self._forget(attempt_id)
+        give_back(self.consumer, attempt.messages.result())
 
     async def _run(
         self,
@@ -102,18 +147,26 @@ class Receiver:
             raise
         else:
             attempt.messages.set_result(found)
-        if self.attempts.get(attempt_id) is not attempt:
-            return  # others have taken its place
+        is_remembered = self.attempts.get(attempt_id) is attempt
+        if not found:
+            if is_remembered:
+                self._forget(attempt_id)
+            return
         attempt.invisible_until = asyncio.get_running_loop().time() + ms / 1000
         size = bytes_of(found)
-        if not found or not self.holder.take(size):
+        if is_remembered and self.holder.take(size):
+            attempt.size = size
+            self.attempt_of.update(dict.fromkeys((each.handle for each in found), attempt_id))
+        elif is_remembered:
             self.attempts.pop(attempt_id)  # a repetition is given others
-            return
-        attempt.size = size
-        self.attempt_of.update(dict.fromkeys((each.handle for each in found), attempt_id))
+        self._look_whether_told_soon(attempt_id, attempt)
 
     async def close(self) -> None:
-        """Give back what no receive has returned."""
+        """Give back what no client was told of."""
+        for attempt_id, attempt in list(self.attempts.items()):
+            attempt.clients = 0
+            self._look_whether_told(attempt_id, attempt)
+            attempt.is_told = True
         try:
             await self.consumer.close()
         finally:

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 
 from paceline.consumer.pop.popped_message import PoppedMessage
-from paceline.consumer.simple import give_back
+from paceline.consumer.simple import SimpleConsumer, give_back
 from paceline.errors import PacelineError
-from paceline.filters import Subscription
 from paceline.server.byte_budget import ByteBudget, no_room
 from paceline.types import GroupName
 from paceline.wire.calls.messages import SendBack, SendBackRow
@@ -84,49 +84,35 @@ class ReceiveCalls:
         ordered = is_ordered(cluster, group.full)
         wanted = Wanted(cluster, key, group.full, topic.full, kind, request.auto_renew, ordered)
         count = max(1, min(limits.MESSAGES_MAX, request.batch_size))
-        messages = await self._messages(
-            wanted, subscription, request.attempt_id, count, invisible_ms, wait_ms
-        )
-        if not messages:
-            nothing = Status(code=Code.MESSAGE_NOT_FOUND, message="no message came in the time")
-            yield wire.ReceiveMessageResponse(status=nothing)
-            return
-        now_ms = cluster.cluster.clock.unix_ms()
-        holder = self._budget.holder(call.principal.source)
-        holder.hold(bytes_of(messages))  # until the client, which may be slow, has read them
-        try:
-            yield wire.ReceiveMessageResponse(delivery_timestamp=timestamp_of(now_ms))
-            for message in messages:
-                handed = Handed(topic.resource, _number(numbers, message), invisible_ms)
-                yield wire.ReceiveMessageResponse(message=received_of(message, handed))
-            yield wire.ReceiveMessageResponse(status=OK)
-        finally:
-            holder.close()
-
-    async def _messages(
-        self,
-        wanted: Wanted,
-        subscription: Subscription,
-        attempt_id: str,
-        count: int,
-        invisible_ms: int,
-        wait_ms: int,
-    ) -> list[PoppedMessage]:
         receiver = self._receivers.receiver(wanted, subscription)
+        receive = partial(self._receive, receiver.consumer, call, count, invisible_ms, wait_ms)
+        async with receiver.receive(request.attempt_id, receive, invisible_ms) as messages:
+            if not messages:
+                nothing = Status(code=Code.MESSAGE_NOT_FOUND, message="no message came in the time")
+                yield wire.ReceiveMessageResponse(status=nothing)
+                return
+            now_ms = cluster.cluster.clock.unix_ms()
+            holder = self._budget.holder(call.principal.source)
+            holder.hold(bytes_of(messages))  # until the client, which may be slow, has read them
+            try:
+                yield wire.ReceiveMessageResponse(delivery_timestamp=timestamp_of(now_ms))
+                for message in messages:
+                    handed = Handed(topic.resource, _number(numbers, message), invisible_ms)
+                    yield wire.ReceiveMessageResponse(message=received_of(message, handed))
+                yield wire.ReceiveMessageResponse(status=OK)
+            finally:
+                holder.close()
 
-        async def receive() -> list[PoppedMessage]:
-            consumer = receiver.consumer
-            found = await consumer.receive(count, invisible_ms=invisible_ms, wait_ms=wait_ms)
-            kept = _within(found)
-            if not self._has_room(wanted.cluster.principal.source, found[:kept]):
-                give_back(consumer, found)
-                raise no_room("what this receive found")
-            give_back(consumer, found[kept:])
-            return found[:kept]
-
-        if attempt_id:
-            return await receiver.receive(attempt_id, receive, invisible_ms)
-        return await receive()
+    async def _receive(
+        self, consumer: SimpleConsumer, call: Call, count: int, invisible_ms: int, wait_ms: int
+    ) -> list[PoppedMessage]:
+        found = await consumer.receive(count, invisible_ms=invisible_ms, wait_ms=wait_ms)
+        kept = _within(found)
+        if not self._has_room(call.principal.source, found[:kept]):
+            give_back(consumer, found)
+            raise no_room("what this receive found")
+        give_back(consumer, found[kept:])
+        return found[:kept]
 
     def _has_room(self, source: str, messages: list[PoppedMessage]) -> bool:
         holder = self._budget.holder(source)

@@ -107,16 +107,80 @@ async def test_what_a_client_uses_ends_with_it_whatever_it_has_asked_for(scene: 
     await eventually(lambda: cluster.holders == 0, "the user is held no more")
 
 
-async def test_more_attempts_at_once_than_are_remembered_are_answered() -> None:
-    consumer: Any = None
-    receiver = Receiver(consumer, lambda: None, ByteBudget().holder("10.0.0.1"))
+class GivenBack:
+    """A consumer, and what was given back of its messages."""
+
+    def __init__(self) -> None:
+        self.handles: list[str] = []
+        self._renewing = SimpleNamespace(forget=lambda handle: None)
+
+    def _give_back(self, messages: list[PoppedMessage]) -> None:
+        self.handles += [message.handle for message in messages]
+
+
+def a_receiver(consumer: Any = None) -> Receiver:
+    return Receiver(consumer, lambda: None, ByteBudget().holder(""))
+
+
+async def received(receiver: Receiver, attempt_id: str, *handles: str) -> list[str]:
+    """Handles of what a client was told of."""
 
     async def receive() -> list[PoppedMessage]:
-        return []
+        return [cast(PoppedMessage, SimpleNamespace(handle=each, body=b"")) for each in handles]
+
+    async with receiver.receive(attempt_id, receive, 60_000) as found:
+        return [message.handle for message in found]
+
+
+@pytest.mark.parametrize("attempt_id", ["", "a"])
+async def test_what_no_client_was_told_of_is_given_back(
+    attempt_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a gateway that renews would keep it from all for hours."""
+    monkeypatch.setattr(receivers, "REPEATED_S_MAX", 0.001)
+    consumer, come = GivenBack(), asyncio.Event()
+    receiver = a_receiver(consumer)
+
+    async def receive() -> list[PoppedMessage]:
+        await come.wait()
+        return [cast(PoppedMessage, SimpleNamespace(handle="h", body=b""))]
+
+    async def client(*, reads: bool) -> None:
+        async with receiver.receive(attempt_id, receive, 60_000):
+            if not reads:
+                raise ConnectionError
+
+    if attempt_id:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.001):
+                await client(reads=True)
+    come.set()
+    if not attempt_id:
+        with pytest.raises(ConnectionError):
+            await client(reads=False)
+
+    await eventually(lambda: consumer.handles == ["h"], "it is given back")
+    assert not receiver.attempts
+
+
+async def test_an_attempt_that_is_repeated_soon_is_given_the_same() -> None:
+    consumer = GivenBack()
+    receiver = a_receiver(consumer)
+
+    first = await received(receiver, "a", "h")
+    again = await received(receiver, "a", "other")
+
+    assert first == again == ["h"]
+    receiver._look_whether_told("a", receiver.attempts["a"])
+    assert not consumer.handles
+
+
+async def test_more_attempts_at_once_than_are_remembered_are_answered() -> None:
+    receiver = a_receiver()
 
     async with asyncio.timeout(10):
         found = await asyncio.gather(
-            *(receiver.receive(str(each), receive, 1_000) for each in range(_ATTEMPTS_MAX + 5))
+            *(received(receiver, str(each)) for each in range(_ATTEMPTS_MAX + 5))
         )
 
     assert found == [[]] * (_ATTEMPTS_MAX + 5)
