@@ -33,6 +33,8 @@ log = logging.getLogger("paceline.gateway")
 SILENT_MS = 120_000
 """RocketMQ's channelExpiredTimeout."""
 CLIENTS_MAX = 20_000
+GROUPS_MAX = 64
+"""Of one client that has told no settings; RocketMQ's have one group each."""
 _SWEEP_MS = 5_000
 _TELL_TIMEOUT_MS = 5_000
 _OTHERS = re.compile(r"[^A-Za-z0-9._:@/-]")
@@ -73,6 +75,11 @@ class ConnectedClient:
     def broker_id(self) -> str:
         """Its id as brokers take it."""
         return _OTHERS.sub("_", self.key.client_id)[:255]
+
+    def works_for(self, group: str) -> None:
+        """It has named that group; one that names too many is listed with the first ones."""
+        if len(self.groups) < GROUPS_MAX:
+            self.groups.add(group)
 
     def introductions(self, *, has_gone: bool = False) -> Iterable[Client]:
         """What brokers are told: once for each group."""

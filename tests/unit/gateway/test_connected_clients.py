@@ -12,7 +12,12 @@ from paceline.filters import Subscription
 from paceline.platform.runtime import ManualClock, cancel_and_wait, spawn
 from paceline.wire.calls.groups import Client
 from paceline_gateway.clusters import UserCluster
-from paceline_gateway.connected_clients import ClientKey, ConnectedClient, ConnectedClients
+from paceline_gateway.connected_clients import (
+    GROUPS_MAX,
+    ClientKey,
+    ConnectedClient,
+    ConnectedClients,
+)
 
 ME = ClientKey("anna", "host@1#2")
 
@@ -71,6 +76,14 @@ def test_brokers_are_told_what_they_take() -> None:
     assert (told[0].client_id, told[0].language, told[0].version) == ("host@1_2", "JAVA?", "-")
     assert (told[0].door, told[0].filters) == ("remoting", {"orders": "x"})
     assert [row.kind for row in ConnectedClient(ME, "grpc").introductions()] == ["producer"]
+
+
+def test_a_client_is_listed_with_so_many_groups() -> None:
+    client = ConnectedClient(ME, "grpc", kind="consumer")
+    for number in range(GROUPS_MAX + 1):
+        client.works_for(f"g{number}")
+
+    assert len(list(client.introductions())) == GROUPS_MAX
 
 
 class ToldBroker:

@@ -28,6 +28,8 @@ SEND_ATTEMPTS_MAX = 3
 SEND_BACKOFF_MS, SEND_BACKOFF_MS_MAX, SEND_BACKOFF_FACTOR = 10, 1_000, 2
 """As RocketMQ's proxy tells producers."""
 _STEPS_MAX = 64
+SETTINGS_BYTES_MAX = 128 * 1024
+"""Some thousand topics. They are kept twice as long as the stream is open."""
 _CONSUMERS = (ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER, ClientType.PULL_CONSUMER)
 
 
@@ -38,6 +40,13 @@ def kind_of(type_: ClientType) -> Kind:
 
 def check_settings(settings: Settings) -> None:
     """Refused: settings that cannot be served."""
+    size = settings.ByteSize()
+    if size > SETTINGS_BYTES_MAX:
+        raise Refused(
+            Code.BAD_REQUEST,
+            f"settings of {size} bytes are over {SETTINGS_BYTES_MAX}: name fewer topics in one"
+            " client",
+        )
     check_client_properties(settings.client_properties)
     type_ = settings.client_type
     if type_ in (ClientType.LITE_PUSH_CONSUMER, ClientType.LITE_SIMPLE_CONSUMER):

@@ -78,7 +78,7 @@ class ReceiveCalls:
         cluster = await call.cluster()
         heard = self._clients.hear(key, "grpc")
         heard.cluster, heard.kind = cluster, "consumer"
-        heard.groups.add(group.full)
+        heard.works_for(group.full)
         numbers = queue_numbers(await known_topic(cluster, topic.full))
         kind = subscription.filter.type, subscription.filter.expression
         ordered = is_ordered(cluster, group.full)

@@ -239,7 +239,7 @@ class TelemetryCalls:
         if request.client_type != ClientType.CLIENT_TYPE_UNSPECIFIED:
             client.kind = kind_of(request.client_type)
         if request.HasField("group") and request.group.name and client.kind == "consumer":
-            client.groups.add(group_of(request.group, call.namespace).full)
+            client.works_for(group_of(request.group, call.namespace).full)
         if not client.language:
             client.language, client.version = call.language, call.version
         self._join_soon(client, call)

@@ -110,3 +110,15 @@ def test_settings_that_cannot_be_served_are_refused(settings: Settings, code: Co
     with pytest.raises(Refused) as told:
         check_settings(settings)
     assert told.value.status_code == code
+
+
+def test_settings_have_a_bound() -> None:
+    """They are kept as long as the client's stream is open."""
+    many = Settings()
+    many.CopyFrom(PRODUCER)
+    many.publishing.topics.extend(Resource(name=f"t{number:0100}") for number in range(2_000))
+
+    with pytest.raises(Refused, match="bytes") as refused:
+        check_settings(many)
+
+    assert refused.value.status_code == Code.BAD_REQUEST
