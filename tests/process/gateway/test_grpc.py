@@ -10,7 +10,10 @@ from tests.support.gateway.grpc_client import (
     TRANSACTION,
     RawClient,
     a_door,
+    bodies,
     consumer_settings,
+    drained,
+    first_of,
     producer_settings,
     within,
 )
@@ -89,21 +92,6 @@ async def port(cluster: RunningCluster) -> AsyncIterator[int]:
 async def client(port: int) -> AsyncIterator[RawClient]:
     async with RawClient(port) as client:
         yield client
-
-
-def bodies(received: list[messages.Message]) -> list[bytes]:
-    return [each.body for each in received]
-
-
-async def drained(client: RawClient, topic: str, group: str, count: int) -> list[Any]:
-    """So many messages, acknowledged."""
-    found: list[Any] = []
-    while len(found) < count:
-        received = await client.receive(topic, group)
-        found += received
-        if received:
-            assert (await client.ack(topic, group, *received)).status.code == Code.OK
-    return found
 
 
 async def test_a_message_is_sent_received_and_acknowledged(client: RawClient) -> None:
@@ -193,8 +181,9 @@ async def test_a_delayed_message_comes_when_it_is_due_and_can_be_recalled(
     client: RawClient,
 ) -> None:
     topic = Resource(name="delayed")
-    later = timestamp_of(milliseconds(timestamp_of(_now_ms() + 60_000)))
-    soon = timestamp_of(_now_ms() + 500)
+    now_ms = SystemClock().unix_ms()
+    later = timestamp_of(milliseconds(timestamp_of(now_ms + 60_000)))
+    soon = timestamp_of(now_ms + 500)
     first = await client.send(client.message("delayed", b"never", delivery_timestamp=later))
     await client.send(client.message("delayed", b"soon", delivery_timestamp=soon))
 
@@ -211,10 +200,6 @@ async def test_a_delayed_message_comes_when_it_is_due_and_can_be_recalled(
     assert 40000 <= forged.status.code < 50000
     assert received.body == b"soon"
     assert received.system_properties.HasField("delivery_timestamp")
-
-
-def _now_ms() -> int:
-    return SystemClock().unix_ms()
 
 
 async def test_priorities_are_given_first(client: RawClient) -> None:
@@ -482,13 +467,6 @@ async def test_receipts_that_are_not_the_clients_are_its_own_fault(client: RawCl
 
     mine.system_properties.receipt_handle = handle
     assert (await client.ack("forged", "owner", mine)).status.code == Code.OK
-
-
-async def first_of(client: RawClient, topic: str, group: str) -> list[Any]:
-    """Messages, not acknowledged."""
-    while not (received := await client.receive(topic, group)):
-        pass
-    return received
 
 
 async def test_what_the_admin_service_tells(client: RawClient, cluster: RunningCluster) -> None:

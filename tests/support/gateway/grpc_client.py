@@ -25,6 +25,7 @@ from paceline_gateway.grpc.stubs import clients_pb2 as clients
 from paceline_gateway.grpc.stubs import messages_pb2 as messages
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
 from paceline_gateway.grpc.stubs.resources_pb2 import (
+    Code,
     FilterExpression,
     FilterType,
     MessageQueue,
@@ -194,3 +195,25 @@ async def within(work: Any, timeout_s: float = 20) -> Any:
     """A read of a stream that must not hang."""
     async with asyncio.timeout(timeout_s):
         return await work
+
+
+def bodies(received: list[messages.Message]) -> list[bytes]:
+    return [each.body for each in received]
+
+
+async def drained(client: RawClient, topic: str, group: str, count: int) -> list[Any]:
+    """So many messages, acknowledged."""
+    found: list[Any] = []
+    while len(found) < count:
+        received = await client.receive(topic, group)
+        found += received
+        if received:
+            assert (await client.ack(topic, group, *received)).status.code == Code.OK
+    return found
+
+
+async def first_of(client: RawClient, topic: str, group: str) -> list[Any]:
+    """Messages, not acknowledged."""
+    while not (received := await client.receive(topic, group)):
+        pass
+    return received
