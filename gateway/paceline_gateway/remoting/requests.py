@@ -18,6 +18,7 @@ from paceline_gateway.remoting.codec.properties import properties_text
 log = logging.getLogger("paceline.gateway")
 
 _TTL_MS, _TTL_MS_MAX = 3_000, 60_000
+_SECONDS_BELOW = 1_000
 _WAITING_MAX = 10_000
 """Requests of one user that wait for their replies."""
 
@@ -32,8 +33,6 @@ def wants_reply(message: Message) -> bool:
 async def ask(call: Call, message: Message, on_sent: OnSent) -> None:
     """Send a request, whose peer `on_sent` answers, and push its reply."""
     asked = message.properties or {}
-    ttl = asked.get(TTL, "")
-    ttl_ms = int(ttl) if ttl.isascii() and ttl.isdigit() and len(ttl) < 10 else _TTL_MS
     is_answered = False
 
     def sent(result: SendResult | None, error: PacelineError | None) -> None:
@@ -47,13 +46,22 @@ async def ask(call: Call, message: Message, on_sent: OnSent) -> None:
         if requester.waiting_count >= _WAITING_MAX:
             raise OverloadedError(f"{_WAITING_MAX} requests of this user wait for replies here")
         reply = await requester.request(
-            message, timeout_ms=max(1, min(ttl_ms, _TTL_MS_MAX)), on_sent=sent
+            message, timeout_ms=_ttl_ms(asked.get(TTL, "")), on_sent=sent
         )
     except PacelineError as error:
         log.debug("no_reply", extra={"topic": message.topic, "error": error.message})
         sent(None, error)
         return
     _push(call, reply, asked[CORRELATION_ID], asked[REPLY_TO_CLIENT])
+
+
+def _ttl_ms(text: str) -> int:
+    """For how long a client waits. Go's client writes seconds, the others milliseconds; to wait too
+    long costs a place in a table."""
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        return _TTL_MS
+    told = int(text)
+    return max(1, min(told if told >= _SECONDS_BELOW else told * 1000, _TTL_MS_MAX))
 
 
 def _push(call: Call, reply: ReceivedMessage, correlation_id: str, client_id: str) -> None:

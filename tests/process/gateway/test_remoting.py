@@ -73,7 +73,7 @@ async def test_a_native_program_replies_to_a_request_of_a_client(tmp_path: Path)
         ):
             await consumer.assign(dict.fromkeys(await consumer.queues("orders"), FIRST))
             await client.heartbeat("10.0.0.1@1", producers=["p"])
-            wanted = {CORRELATION_ID: "c1", REPLY_TO_CLIENT: "10.0.0.1@1", TTL: "30000"}
+            wanted = {CORRELATION_ID: "c1", REPLY_TO_CLIENT: "10.0.0.1@1", TTL: "30"}  # as Go
 
             asked = await client.send(b"how much?", properties=wanted)
 
