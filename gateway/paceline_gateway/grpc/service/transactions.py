@@ -68,10 +68,20 @@ class Transactions:
     # -- halves and ends --------------------------------------------------------------------------
 
     async def begin(self, sent: Sent, cluster: UserCluster) -> Transaction:
-        """Store a half message; errors as of `TransactionProducer.begin`."""
-        producer = await self._of(cluster, sent.message.topic).started()
+        """Store a half message; errors as of `TransactionProducer.begin`. A client without a stream
+        could not be asked about it here, so nothing waits here for that."""
+        topic = sent.message.topic
+        of_topic = self._of(cluster, topic)
         immunity_s = min(IMMUNITY_S_MAX, -(-sent.recovery_ms // 1000)) or None
-        return await producer.begin(sent.message, check_immunity_s=immunity_s, is_library=True)
+        of_topic.begins += 1
+        try:
+            return await of_topic.producer.begin(
+                sent.message, check_immunity_s=immunity_s, is_library=True
+            )
+        finally:
+            of_topic.begins -= 1
+            if not of_topic.begins and not of_topic.is_serving:
+                self._end(cluster, topic, of_topic)
 
     async def end(
         self, request: wire.EndTransactionRequest, call: Call
@@ -153,22 +163,26 @@ class Transactions:
         if cluster is None:
             return
         for topic in client.topics:
-            if (cluster, topic) not in self._producers:
+            of_topic = self._producers.get((cluster, topic))
+            if of_topic is None:
                 continue
             others = (each for each in self._clients if each.cluster is cluster)
-            if any(
+            if not any(
                 topic in each.topics and each.kind == "producer" and self.has_stream(each)
                 for each in others
             ):
-                continue
-            of_topic = self._producers.pop((cluster, topic))
+                self._end(cluster, topic, of_topic)
+
+    def _end(self, cluster: UserCluster, topic: str, of_topic: "_OfTopic") -> None:
+        if self._producers.get((cluster, topic)) is of_topic:
+            del self._producers[cluster, topic]
             task = spawn(of_topic.close(), name="grpc-transactions-end")
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
 
 class _OfTopic:
-    """The producer of halves of one topic, for one user; it also waits for questions."""
+    """The producer of halves of one topic, for one user; once started, it waits for questions."""
 
     def __init__(
         self,
@@ -176,31 +190,32 @@ class _OfTopic:
         topic: str,
         check: Callable[[UserCluster, HalfMessage], TransactionState],
     ) -> None:
-        self._producer = TransactionProducer(
+        self.producer = TransactionProducer(
             cluster.cluster, group=topic, check=lambda half: check(cluster, half)
         )
+        self.begins = 0
+        """Halves that are being stored."""
         self._starting: asyncio.Task[None] | None = None
         self._release = cluster.hold()
 
-    def start(self) -> "asyncio.Task[None]":
+    @property
+    def is_serving(self) -> bool:
+        return self._starting is not None
+
+    def start(self) -> None:
         if self._starting is None:
             self._starting = spawn(self._start(), name="grpc-transactions")
-        return self._starting
 
     async def _start(self) -> None:
         try:
-            await self._producer.start()
-        except PacelineError as error:  # a send says so; the next one starts it again
+            await self.producer.start()
+        except PacelineError as error:  # the next settings or heartbeat starts it again
             log.info("transactions_not_started", extra={"error": error.message})
             self._starting = None
-
-    async def started(self) -> TransactionProducer:
-        await asyncio.shield(self.start())
-        return self._producer
 
     async def close(self) -> None:
         await cancel_and_wait(self._starting)
         try:
-            await self._producer.close()
+            await self.producer.close()
         finally:
             self._release()

@@ -7,8 +7,12 @@ from unittest.mock import Mock
 
 import pytest
 
+from paceline.errors import PeerError
+from paceline.message import Message
+from paceline.net.cluster import Cluster
 from paceline.platform.runtime import ManualClock
-from paceline.producer.transaction import HalfMessage, TransactionState
+from paceline.producer.transaction import HalfMessage, TransactionProducer, TransactionState
+from paceline.security.identity import Principal
 from paceline.wire.namespaces import Namespace
 from paceline.wire.topics import MIXED
 from paceline_gateway.clusters import UserCluster
@@ -131,3 +135,29 @@ async def test_nobody_waits_for_questions_about_a_topic_whose_producers_have_no_
 
     assert served == [{"money"}, {"money"}]
     assert waiting == set()
+
+
+async def test_what_stores_a_half_ends_with_it_unless_questions_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stored: list[TransactionProducer] = []
+
+    async def begin(producer: TransactionProducer, *_: object, **__: object) -> None:
+        stored.append(producer)
+        raise PeerError("no node of the cluster answers")
+
+    monkeypatch.setattr(TransactionProducer, "begin", begin)
+    scene = Scene()
+    cluster = UserCluster(Cluster("127.0.0.1:1"), Principal("ana", "10.0.0.1"))
+    sent: Any = SimpleNamespace(message=Message("money", b"x"), recovery_ms=0)
+
+    for topic in ("money", "orders", "money"):
+        sent.message.topic = topic
+        with pytest.raises(PeerError):
+            await scene.transactions.begin(sent, cluster)
+    await asyncio.gather(*scene.transactions._closing)
+
+    assert (len(stored), cluster.holders) == (3, 0)
+    assert not any(producer._pollers for producer in stored)
+    assert not scene.transactions._producers
+    await cluster.close()
