@@ -10,7 +10,7 @@ nobody holds or asks for is closed after a while, or when others want its place.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from paceline.admin.client import AdminClient
@@ -21,6 +21,7 @@ from paceline.platform.ports import Clock
 from paceline.platform.runtime import SystemClock, cancel_and_wait, pause, spawn
 from paceline.producer.producer import Producer
 from paceline.security.identity import Principal
+from paceline.wire.users import ANONYMOUS
 
 CALL_MS_MAX = 60_000
 """No call of a client lasts longer: whoever was asked for later than that may be at work."""
@@ -86,6 +87,8 @@ class UserClusters:
         self._connect = connect
         self._clock = clock or SystemClock()
         self._max, self._idle_ms = clusters_max, idle_ms
+        self._of_user_max = clusters_max - clusters_max // 4
+        """With as many addresses as it likes, a user leaves places for others."""
         self._clusters: dict[Principal, UserCluster] = {}
         self._starting: dict[UserCluster, asyncio.Task[None]] = {}
         self._retired: set[UserCluster] = set()
@@ -102,7 +105,7 @@ class UserClusters:
         key = principal._replace(request_id="") if principal.request_id else principal
         found = self._clusters.get(key)
         if found is None:
-            self._make_room()
+            self._make_room(key.user)
             found = self._clusters[key] = UserCluster(self._connect(principal), principal)
             task = self._starting[found] = spawn(found.start(), name="user-cluster")
             task.add_done_callback(partial(self._started, key, found))
@@ -152,20 +155,24 @@ class UserClusters:
             self._close(self._retired.pop())
         await asyncio.gather(*self._closing)
 
-    def _make_room(self) -> None:
-        if len(self._clusters) < self._max:
-            return
-        key, oldest = min(
-            self._clusters.items(), key=lambda each: -self._idle_for(each[1]), default=(None, None)
-        )
-        if key is None or oldest is None or self._idle_for(oldest) < CALL_MS_MAX:
+    def _make_room(self, user: str) -> None:
+        """A place for one more of that user; OverloadedError."""
+        of_user = [key for key in self._clusters if key.user == user != ANONYMOUS]
+        if len(of_user) >= self._of_user_max:
+            self._end_idle(of_user, f"user {user} is served at {len(of_user)} addresses")
+        elif len(self._clusters) >= self._max:
+            self._end_idle(self._clusters, f"{self._max} users and addresses are served")
+
+    def _end_idle(self, keys: Iterable[Principal], why: str) -> None:
+        """The one of them that nobody has asked for for longest."""
+        key = max(keys, key=lambda each: self._idle_for(self._clusters[each]))
+        if self._idle_for(self._clusters[key]) < CALL_MS_MAX:
             raise OverloadedError(
-                f"this gateway serves {self._max} users and addresses at once, and all are at work:"
-                " start more gateways, or raise user_clusters_max",
+                f"{why} at once by this gateway, and all are at work: start more gateways, or raise"
+                " user_clusters_max",
                 retry_after_ms=1000,
             )
-        del self._clusters[key]
-        self._close(oldest)
+        self._close(self._clusters.pop(key))
 
     def _idle_for(self, each: UserCluster) -> int:
         """For how long, ms; below zero: it is held, or starts."""

@@ -36,7 +36,8 @@ class GatewayConfig(ProcessSettings):
     )
     user_clusters_max: int = setting(
         "Users, each from each address, that are served at a time: each has connections of its own "
-        "to the cluster. Beyond it the one that has been idle longest goes; if none is, 429.",
+        "to the cluster. Beyond it the one that has been idle longest goes; if none is, 429. One "
+        "user has at most three quarters of them.",
         default=1000,
         minimum=1,
     )

@@ -10,6 +10,7 @@ from paceline.errors import OverloadedError, PeerError
 from paceline.net.cluster import Cluster
 from paceline.platform.runtime import ManualClock
 from paceline.security.identity import Principal
+from paceline.wire.users import ANONYMOUS
 from paceline_gateway.clusters import CALL_MS_MAX, UserCluster, UserClusters
 
 IDLE_MS = 300_000
@@ -99,6 +100,32 @@ async def test_where_there_is_no_room_the_one_that_was_idle_longest_goes(users: 
     release()
     with pytest.raises(OverloadedError):
         await users.clusters.of(BOB)
+
+
+async def test_a_user_at_many_addresses_leaves_places_for_others(users: Users) -> None:
+    clusters = UserClusters(
+        lambda principal: Cluster("127.0.0.1:1"), clock=users.clock, clusters_max=4
+    )
+    at_addresses = [ANA._replace(source=f"10.0.0.{number}") for number in range(4)]
+    first, *_ = [await clusters.of(each) for each in at_addresses[:3]]
+
+    with pytest.raises(OverloadedError, match="user a is served at 3 addresses"):
+        await clusters.of(at_addresses[3])
+    bob = await clusters.of(BOB)
+    users.clock.advance(CALL_MS_MAX)
+    release = first.hold()
+    await clusters.of(at_addresses[3])
+
+    assert users.closed == ["a"]
+    assert await clusters.of(BOB) is bob
+    assert await clusters.of(at_addresses[0]) is first
+    release()
+    nobody = [each._replace(user=ANONYMOUS) for each in at_addresses]
+    users.clock.advance(CALL_MS_MAX)
+    for each in nobody:
+        await clusters.of(each)
+    assert clusters.count == 4
+    await clusters.close()
 
 
 async def test_one_that_cannot_start_leaves_its_place(users: Users) -> None:
