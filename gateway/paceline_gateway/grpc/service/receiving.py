@@ -1,12 +1,14 @@
 """ReceiveMessage, and what clients say of messages that they have received."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from functools import partial
 
 from paceline.consumer.pop.popped_message import PoppedMessage
 from paceline.consumer.simple import SimpleConsumer, give_back
 from paceline.errors import PacelineError
+from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.server.byte_budget import ByteBudget, no_room
 from paceline.types import GroupName
 from paceline.wire.calls.messages import SendBack, SendBackRow
@@ -30,6 +32,8 @@ from paceline_gateway.grpc.service.routes import is_ordered, known_topic, queue_
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
 from paceline_gateway.grpc.stubs.resources_pb2 import Code, Status
 
+log = logging.getLogger("paceline.gateway")
+
 RECEIVED_BYTES_MAX = 16 * 1024 * 1024
 """Of one receive; at least one message. What is over goes back at once."""
 _DEAD = -1
@@ -43,6 +47,8 @@ class ReceiveCalls:
         self._clients = clients
         self._budget = budget
         self._receivers = Receivers(clients, budget)
+        self._giving: set[asyncio.Task[None]] = set()
+        """Messages that are soon given back."""
 
     def handlers(self) -> dict[str, Answer]:
         return {
@@ -55,6 +61,7 @@ class ReceiveCalls:
         return {"ReceiveMessage": self.receive}
 
     async def close(self) -> None:
+        await cancel_and_wait(*self._giving)
         await self._receivers.close()
 
     # -- receiving --------------------------------------------------------------------------------
@@ -162,8 +169,26 @@ class ReceiveCalls:
         cluster = await call.cluster()
         _receipt(handle, group, cluster)
         consumer = self._receivers.consumer_of(call.key, group.full, cluster, handle)
-        changed, _ = await consumer.change_handle(handle, invisible_ms)
+        if 0 < invisible_ms < limits.INVISIBLE_MS_MIN:
+            changed, _ = await consumer.change_handle(handle, limits.INVISIBLE_MS_MIN)
+            self._give_back_after(invisible_ms, changed, consumer)
+        else:
+            changed, _ = await consumer.change_handle(handle, invisible_ms)
         return wire.ChangeInvisibleDurationResponse(status=OK, receipt_handle=changed)
+
+    def _give_back_after(self, ms: int, handle: str, consumer: SimpleConsumer) -> None:
+        """Retries of push consumers may be sooner than brokers make a message invisible for."""
+
+        async def give() -> None:
+            await pause(ms)
+            try:
+                await consumer.change_handle(handle, 0)
+            except PacelineError as error:  # it comes back by itself
+                log.info("not_given_back", extra={"error": error.message})
+
+        task = spawn(give(), name="grpc-give-back")
+        self._giving.add(task)
+        task.add_done_callback(self._giving.discard)
 
     async def forward(
         self, request: wire.ForwardMessageToDeadLetterQueueRequest, call: Call
