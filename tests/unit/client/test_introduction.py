@@ -27,7 +27,7 @@ from paceline.producer.settings import ProducerSettings
 from paceline.producer.transaction import TransactionProducer, TransactionState
 
 Condition = Callable[[], Awaitable[bool]]
-COMMON = {"version": __version__, "language": "PYTHON"}
+COMMON = {"version": __version__, "language": "PYTHON", "has_gone": False}
 
 
 async def nothing(message: ReceivedMessage) -> None:
