@@ -96,12 +96,12 @@ class GroupLinks:
         carried out is not known. `on_unknown` is told of each attempt of which that is not known.
         """
         loop = asyncio.get_running_loop()
-        began = loop.time()
-        deadline = began + timeout_ms / 1000
+        deadline = loop.time() + timeout_ms / 1000
         backoff = Backoff(self.cluster.random)
         link = self.link(group)
         last: PacelineError | None = None
         unknown: PacelineError | None = None
+        behind_since: float | None = None
         while (left_ms := (deadline - loop.time()) * 1000) > 0:
             try:
                 connection = await link.wait_up(timeout_ms=left_ms)
@@ -116,8 +116,9 @@ class GroupLinks:
                 return reply
             except (TopicNotFoundError, QueueNotFoundError) as error:
                 # A broker may be behind the view that we have, for a moment.
-                last = error
-                if loop.time() - began > _BEHIND_S:
+                last, now = error, loop.time()
+                behind_since = behind_since or now
+                if now - behind_since > _BEHIND_S:
                     raise
                 await pause(min(backoff.next_ms(), max(0, left_ms)))
             except NOT_ALLOWED as error:

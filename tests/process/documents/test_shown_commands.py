@@ -67,14 +67,14 @@ def test_demo_loses_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "doors"),
     [
-        f"{by_make('make up')} ARGS='--port 0 --data-dir DATA'",
-        "paceline up --data-dir data --brokers 3 --controllers 3 --port 0",
+        (f"{by_make('make up')} ARGS='--port 0 --data-dir DATA'", [b"gw1: grpc 127.0.0.1:"]),
+        ("paceline up --data-dir data --brokers 3 --controllers 3 --port 0", []),
     ],
     ids=["make up", "paceline up"],
 )
-def test_up_runs_until_ctrl_c(line: str, tmp_path: Path) -> None:
+def test_up_runs_until_ctrl_c(line: str, doors: list[bytes], tmp_path: Path) -> None:
     folder = reader_folder(tmp_path)
     process = subprocess.Popen(
         ["sh", "-c", f"exec {line.replace('DATA', str(folder / 'data'))}"],
@@ -88,15 +88,16 @@ def test_up_runs_until_ctrl_c(line: str, tmp_path: Path) -> None:
     )
     try:
         assert process.stdout is not None
-        first, second = process.stdout.readline(), process.stdout.readline()
+        first, *told = [process.stdout.readline() for _ in range(2 + len(doors))]
         nodes = orjson.loads((folder / "data/cluster.json").read_bytes())["nodes"]
     finally:
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         said, _ = process.communicate(timeout=60)
 
-    assert first.startswith(b"ready after "), first + second + said
-    assert second.startswith(b"bootstrap 127.0.0.1:")
-    assert len(nodes) == 6
+    assert first.startswith(b"ready after "), first + b"".join(told) + said
+    for line_told, begin in zip(told, [*doors, b"bootstrap 127.0.0.1:"], strict=True):
+        assert line_told.startswith(begin)
+    assert len(nodes) == 6 + len(doors)
     assert b"stopped; the data stays in " in said
     assert all(has_ended(node["pid"]) for node in nodes)
 

@@ -4,7 +4,13 @@ from typing import Any, cast
 
 import pytest
 
-from paceline.errors import NotAuthorizedError, OutcomeUnknownError, PacelineError, PeerError
+from paceline.errors import (
+    NotAuthorizedError,
+    OutcomeUnknownError,
+    PacelineError,
+    PeerError,
+    TopicNotFoundError,
+)
 from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks
 from paceline.net.master_link import MasterLink
@@ -51,3 +57,13 @@ async def test_a_refusal_after_an_answer_was_lost_says_nothing_of_the_attempt_be
 async def test_a_refusal_alone_is_told_as_it_is() -> None:
     with pytest.raises(NotAuthorizedError):
         await acknowledged(Links(REFUSED))
+
+
+async def test_a_broker_that_was_long_in_coming_has_its_time_to_hear_of_a_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its time begins with its first answer: the whole of the group may just have started."""
+    monkeypatch.setattr("paceline.net.group_links._BEHIND_S", 0.0)
+
+    with pytest.raises(NotAuthorizedError):
+        await acknowledged(Links(TopicNotFoundError("no topic 'later'"), REFUSED))
