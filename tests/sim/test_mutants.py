@@ -62,7 +62,7 @@ LIKELY = {
     "S5-doors": 15,
     "S8-doors": 5,
     "S31-source": 1,
-    "S31-lock": 4,
+    "S31-lock": 5,
     "S31-receipt": 10,
 }
 """Seeds that are tried first, as they caught it last; if one does no more, the others are tried."""
