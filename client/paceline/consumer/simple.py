@@ -329,12 +329,16 @@ class SimpleConsumer(Client):
                 self._spawn(connection.call(request, timeout_ms=_SILENCE_MS))
 
     def _give_back(self, messages: list[PoppedMessage]) -> None:
-        """Let others be given what nobody has looked at, at once."""
+        """Let others be given what nobody has looked at, at once, by its newest receipts."""
         by_group: dict[str, list[str]] = {}
         for message in messages:
             by_group.setdefault(message.group, []).append(message.handle)
         for group, handles in by_group.items():
-            self._spawn(self._change(group, handles, 0, is_unseen=True))
+            self._spawn(self._return(group, handles))
+
+    async def _return(self, group: str, handles: list[str]) -> None:
+        newest = [await self._renewing.release(handle) for handle in handles]
+        await self._change(group, newest, 0, is_unseen=True)
 
     def _spawn(self, work: Any) -> None:
         async def quietly() -> None:
@@ -405,11 +409,7 @@ class SimpleConsumer(Client):
     async def give_back(self, messages: Iterable[PoppedMessage]) -> None:
         """Others may have these messages at once: the application has not looked at them, so it
         costs them no attempt. If it fails, their invisible time runs out."""
-        given = [
-            message._replace(handle=await self._renewing.release(message.handle))
-            for message in messages
-        ]
-        self._give_back(given)
+        self._give_back(list(messages))
 
     async def change_handle(self, handle: str, invisible_ms: int) -> tuple[str, int]:
         """`change_invisible` of the message that `handle` is of: the new handle, and until when."""
@@ -452,6 +452,4 @@ def renews(consumer: SimpleConsumer, handle: str) -> bool:
 
 def give_back(consumer: SimpleConsumer, messages: list[PoppedMessage]) -> None:
     """Let others be given at once what was received and nobody has looked at. For gateways."""
-    for message in messages:
-        consumer._renewing.forget(message.handle)
     consumer._give_back(messages)

@@ -70,10 +70,6 @@ class LeaseRenewal:
             await asyncio.shield(held.renewed)
         return held.handle
 
-    def forget(self, handle: str) -> None:
-        """Renew no more."""
-        self._held.pop(handle, None)
-
     async def close(self) -> None:
         self._held.clear()
         await cancel_and_wait(self._task)

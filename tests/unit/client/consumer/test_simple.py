@@ -8,6 +8,7 @@ from tests.support.http.door import a_door
 from tests.support.service.fakes import until
 
 from paceline import SimpleConsumer, SimpleSettings
+from paceline.consumer.simple import give_back
 from paceline.errors import (
     BadRequestError,
     ConfigError,
@@ -158,6 +159,19 @@ async def test_what_is_given_back_comes_at_once_and_has_cost_no_attempt() -> Non
         assert [message.attempt for message in again] == [1, 1]
         with pytest.raises(ReceiptExpiredError):
             await consumer.ack(first)
+
+
+async def test_a_renewed_message_is_given_back_by_its_newest_receipt() -> None:
+    async with a_door() as door, a_consumer(door, SimpleSettings(auto_renew=True)) as consumer:
+        send(door, b"x")
+        given = await consumer.receive()
+        [held] = consumer._renewing._held.values()
+        await consumer._renewing._renew(held.renew_at)
+
+        give_back(consumer, given)
+
+        [again] = await consumer.receive(wait_ms=5_000)
+        assert (again.body, again.attempt) == (b"x", 1)
 
 
 async def test_wrong_use_says_what_is_wrong() -> None:

@@ -112,7 +112,6 @@ class GivenBack:
 
     def __init__(self) -> None:
         self.handles: list[str] = []
-        self._renewing = SimpleNamespace(forget=lambda handle: None)
 
     def _give_back(self, messages: list[PoppedMessage]) -> None:
         self.handles += [message.handle for message in messages]
