@@ -52,6 +52,7 @@ class Part:
 def parts(*, jobs: str = "auto", clusters: str = "2") -> dict[str, Part]:
     """`jobs`: processes for tests; `clusters`: for tests with a real cluster each."""
     computing = ("-n", jobs, "--dist", "worksteal")
+    waiting = str(int(clusters) + 1)  # clients that poll leave room for one more
     return {
         "simulated": Part(
             title="Simulated clusters",
@@ -84,13 +85,14 @@ def parts(*, jobs: str = "auto", clusters: str = "2") -> dict[str, Part]:
             title="RocketMQ's own clients and servers",
             folders=("tests/interop",),
             marks="not python_client",
-            options=("--timeout", "600"),
+            options=("-n", waiting, "--dist", "loadgroup", "--timeout", "600"),
         ),
         "python_client": Part(
             title="RocketMQ's Python client",
             folders=("tests/interop",),
             marks="python_client",
-            options=("--timeout", "600"),
+            options=("-n", clusters, "--dist", "loadgroup", "--timeout", "600"),
+            is_shown_at_end=True,
         ),
         "alone": Part(
             title="Real processes whose time counts",
@@ -105,7 +107,8 @@ async def run_all(known: dict[str, Part]) -> bool:
 
     async def clusters() -> bool:
         side_by_side = await asyncio.gather(
-            run_in_turn([known["processes"], known["real_time"]]), run(known["spark"])
+            run_in_turn([known["processes"], known["real_time"]]),
+            run_in_turn([known["spark"], known["python_client"]]),
         )
         return all(side_by_side) and await run(known["alone"])
 

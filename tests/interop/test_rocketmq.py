@@ -8,7 +8,10 @@ from interop.java import InteropError
 from interop.mqadmin_table import complaints
 from interop.rocketmq import CLUSTER, GROUP, USER, RocketMQ
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("rocketmq"),  # one peer for all of them
+]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="cluster")
