@@ -46,6 +46,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Message i, from 0, has the body "<prefix>-<i>", then a colon and its answer if it has one."""
     body_size: int = 0
     """Bodies shorter than that, in characters, are filled up with dots."""
+    in_flight: int = 1
+    """Of the scenario `load`: how many it sends at a time."""
     rate: float = 0
     """Messages a second; 0: one after the other without a pause."""
     tags: Sequence[str] = ()

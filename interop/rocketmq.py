@@ -91,6 +91,10 @@ class RocketMQ:
         await self.mqadmin.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def pids(self) -> dict[str, int]:
+        """The process ids of its servers that run, by their names."""
+        return {name: jvm.process.pid for name, jvm in self._jvms.items() if not jvm.has_ended}
+
     async def create_topic(self, topic: str, *, queues: int = 4, kind: str = "NORMAL") -> None:
         """`kind`: NORMAL, FIFO, DELAY or TRANSACTION, which the proxy checks."""
         await self.mqadmin(

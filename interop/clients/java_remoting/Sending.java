@@ -3,7 +3,9 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
@@ -36,7 +38,7 @@ final class Sending {
 
     /** Whether the scenario is one of these. */
     static boolean run(Job job) throws Exception {
-        if (!job.scenario().startsWith("send") && !List.of("request", "query").contains(job.scenario())) {
+        if (!job.scenario().startsWith("send") && !List.of("request", "query", "load").contains(job.scenario())) {
             return false;
         }
         if (!Version.can(job.scenario(), job)) {
@@ -47,6 +49,13 @@ final class Sending {
         Program.ready();
         if (job.scenario().equals("query")) {
             sending.query();
+        } else if (job.scenario().equals("load")) {
+            sending.load(job.number("count", 1) / 5);
+            Program.tell("warm", Map.of());
+            long startedNs = System.nanoTime();
+            int failed = sending.load(job.number("count", 1));
+            Program.tell("measured", Map.of("seconds", (System.nanoTime() - startedNs) / 1e9,
+                "failed", failed == 0 ? List.of() : List.of(failed + " sends")));
         } else if (job.scenario().equals("send-batch")) {
             sending.sendBatches();
         } else {
@@ -78,6 +87,32 @@ final class Sending {
         if (!pending.await(ASYNC_TIMEOUT_S, TimeUnit.SECONDS)) {
             throw new IllegalStateException(pending.getCount() + " callbacks did not come");
         }
+    }
+
+    /** Sends as fast as it can: nothing is told of single messages. How many failed. */
+    private int load(int count) throws Exception {
+        int atOnce = job.number("in_flight", 1);
+        Semaphore inFlight = new Semaphore(atOnce);
+        AtomicInteger failed = new AtomicInteger();
+        byte[] body = new byte[job.number("body_size", 1)];
+        SendCallback ended = new SendCallback() {
+            @Override
+            public void onSuccess(SendResult result) {
+                inFlight.release();
+            }
+
+            @Override
+            public void onException(Throwable error) {
+                failed.incrementAndGet();
+                inFlight.release();
+            }
+        };
+        for (int index = 0; index < count; index++) {
+            inFlight.acquire();
+            producer.send(new Message(job.text("topic"), body), ended);
+        }
+        inFlight.acquire(atOnce);
+        return failed.get();
     }
 
     private void send(Message message, String body, int index) throws Exception {

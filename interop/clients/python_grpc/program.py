@@ -115,6 +115,39 @@ def send(job: Job) -> None:
     producer.shutdown()
 
 
+def load(job: Job) -> None:
+    """Sends as fast as it can: nothing is told of single messages."""
+    producer = Producer(configuration(job), (job["topic"],), tls_enable=job["tls"])
+    producer.startup()
+    tell("ready")
+    text, in_flight = "".ljust(job["body_size"], "."), threading.Semaphore(job["in_flight"])
+    failed: list[str] = []
+
+    def ended(future: "Future[Any]") -> None:
+        in_flight.release()
+        if error := future.exception():
+            failed.append(f"{type(error).__name__}: {error}")
+
+    def send_all(count: int) -> None:
+        for index in range(count):
+            if job["in_flight"] == 1:
+                producer.send(message_of(job, index, text))
+            else:
+                in_flight.acquire()
+                producer.send_async(message_of(job, index, text)).add_done_callback(ended)
+        for _ in range(job["in_flight"]):
+            in_flight.acquire()
+        for _ in range(job["in_flight"]):
+            in_flight.release()
+
+    send_all(job["count"] // 5)
+    tell("warm")
+    started = time.monotonic()
+    send_all(job["count"])
+    tell("measured", seconds=time.monotonic() - started, failed=failed[:3])
+    producer.shutdown()
+
+
 def send_in_transaction(producer: Producer, text: str, message: Message) -> None:
     transaction = producer.begin_transaction()
     receipt = producer.send(message, transaction)
@@ -241,7 +274,7 @@ def acknowledge(
 
 SENDS = ("", "-async", "-fifo", "-delay", "-recall", "-transaction", "-priority")
 SCENARIOS = {f"send{name}": send for name in SENDS}
-SCENARIOS |= {"push": push, "push-fifo": push, "simple": simple}
+SCENARIOS |= {"push": push, "push-fifo": push, "simple": simple, "load": load}
 
 
 def main() -> None:

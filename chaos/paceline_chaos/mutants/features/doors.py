@@ -20,14 +20,13 @@ def _acknowledged_at_once() -> list[Patch]:
     from paceline_gateway.grpc.codec.statuses import OK
     from paceline_gateway.grpc.service.sending import SendCalls
     from paceline_gateway.grpc.stubs.messaging_pb2 import SendResultEntry
-    from paceline_gateway.grpc.stubs.resources_pb2 import MessageType
 
     send = SendCalls._send
 
     def send_and_forget(calls: SendCalls, sent: Any, *of: Any) -> Any:
         outcome = send(calls, sent, *of)
-        if not outcome.done() and sent.type != MessageType.TRANSACTION:
-            outcome.set_result(SendResultEntry(status=OK, message_id=sent.message_id))
+        if not sent.is_half:
+            outcome.settle(SendResultEntry(status=OK, message_id=sent.message_id))
         return outcome
 
     return [(SendCalls, "_send", send_and_forget)]

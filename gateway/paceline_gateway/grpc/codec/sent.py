@@ -23,6 +23,12 @@ from paceline_gateway.grpc.stubs.resources_pb2 import Code, MessageType
 
 MESSAGE_ID_LENGTH_MAX = 128
 GZIP = "GZIP"
+# The enums look a name up in Python, each time.
+_UNSPECIFIED, _NORMAL = MessageType.MESSAGE_TYPE_UNSPECIFIED, MessageType.NORMAL
+_FIFO, _DELAY, _PRIORITY = MessageType.FIFO, MessageType.DELAY, MessageType.PRIORITY
+_TRANSACTION, _LITE = MessageType.TRANSACTION, MessageType.LITE
+_MD5, _SHA1 = wire.DigestType.MD5, wire.DigestType.SHA1
+_GZIP = wire.Encoding.GZIP
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +37,9 @@ class Sent:
 
     message: Message
     message_id: str
-    type: MessageType
-    recovery_ms: int
+    is_half: bool = False
+    """Of a transaction."""
+    recovery_ms: int = 0
     """Of a transaction: nobody is asked about it before; 0: as usual."""
 
 
@@ -48,8 +55,9 @@ def sent_of(message: wire.Message, topic: str) -> Sent:
         )
     _check_digest(system.body_digest, body)
     properties = dict(message.user_properties)
-    check_user_properties(properties)
-    _check_names(properties)
+    if properties:
+        check_user_properties(properties)
+        _check_names(properties)
     type_ = _type_of(system)
     _add_system(properties, system)
     return Sent(
@@ -62,13 +70,17 @@ def sent_of(message: wire.Message, topic: str) -> Sent:
             delivery_unix_ms=milliseconds(system.delivery_timestamp)
             if system.HasField("delivery_timestamp")
             else None,
-            priority=system.priority if type_ == MessageType.PRIORITY else None,
-            sharding=_group(system.message_group) if type_ == MessageType.FIFO else None,
+            priority=system.priority if type_ == _PRIORITY else None,
+            sharding=_group(system.message_group) if type_ == _FIFO else None,
         ),
         system.message_id,
-        type_,
-        max(0, milliseconds(system.orphaned_transaction_recovery_duration)),
+        *_half(system) if type_ == _TRANSACTION else (),
     )
+
+
+def _half(system: wire.SystemProperties) -> tuple[bool, int]:
+    """`is_half` and `recovery_ms` of a transaction's message."""
+    return True, max(0, milliseconds(system.orphaned_transaction_recovery_duration))
 
 
 def _add_system(properties: dict[str, str], system: wire.SystemProperties) -> None:
@@ -88,7 +100,7 @@ def _add_system(properties: dict[str, str], system: wire.SystemProperties) -> No
         properties[names.BORN_HOST] = system.born_host[:255]
     if system.HasField("trace_context"):
         properties[names.TRACE_CONTEXT] = system.trace_context
-    if system.body_encoding == wire.Encoding.GZIP:
+    if system.body_encoding == _GZIP:
         properties[names.BODY_ENCODING] = GZIP
 
 
@@ -99,23 +111,23 @@ def _type_of(system: wire.SystemProperties) -> MessageType:
     has_group = system.HasField("message_group") and bool(system.message_group)
     is_delayed = system.HasField("delivery_timestamp")
     told = system.message_type
-    if told == MessageType.LITE:
+    if told == _LITE:
         _not_here("type LITE")
-    if told == MessageType.TRANSACTION:
-        found = MessageType.TRANSACTION
+    if told == _TRANSACTION:
+        found = _TRANSACTION
     elif has_group:
-        found = MessageType.FIFO
+        found = _FIFO
     elif system.HasField("priority"):
-        found = MessageType.PRIORITY
+        found = _PRIORITY
     else:
-        found = MessageType.DELAY if is_delayed else MessageType.NORMAL
-    if told not in (MessageType.MESSAGE_TYPE_UNSPECIFIED, found):
+        found = _DELAY if is_delayed else _NORMAL
+    if told not in (_UNSPECIFIED, found):
         _conflict(f"a message of type {MessageType.Name(told)} has properties of another type")
-    if system.HasField("priority") and found != MessageType.PRIORITY:
+    if system.HasField("priority") and found != _PRIORITY:
         _conflict("a priority goes with neither a message group nor a transaction")
-    if has_group and (is_delayed or found == MessageType.TRANSACTION):
+    if has_group and (is_delayed or found == _TRANSACTION):
         _conflict("a message group goes with neither a delivery timestamp nor a transaction")
-    if is_delayed and found == MessageType.TRANSACTION:
+    if is_delayed and found == _TRANSACTION:
         _conflict("a transactional message cannot be delayed")
     return found
 
@@ -165,9 +177,9 @@ def _check_text(text: str, code: Code, what: str) -> str:
 
 def _check_digest(digest: wire.Digest, body: bytes) -> None:
     """Of CRC32 there is no one way to write it, so it is passed over."""
-    if digest.type == wire.DigestType.MD5:
+    if digest.type == _MD5:
         found = md5_of(body)
-    elif digest.type == wire.DigestType.SHA1:
+    elif digest.type == _SHA1:
         found = hashlib.sha1(body, usedforsecurity=False).hexdigest()
     else:
         return

@@ -7,7 +7,7 @@ sent a second time, as long as it is remembered: all that is under way, and the 
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from paceline_gateway.connected_clients import ClientKey
@@ -19,10 +19,55 @@ REMEMBERED_MAX = 4096
 REMEMBERED_OF_ALL_MAX = 128 * 1024
 """Of all clients: 170 MB. Beyond, those that have sent nothing for longest are forgotten first."""
 
-Outcome: TypeAlias = "asyncio.Future[SendResultEntry]"
+
+class Outcome:
+    """What becomes of one message, for the send and its repetitions."""
+
+    __slots__ = ("_on_settled", "entry")
+
+    def __init__(self, entry: SendResultEntry | None = None) -> None:
+        self.entry = entry
+        """None: it is under way."""
+        self._on_settled: list[Callable[[], None]] = []
+
+    def result(self) -> SendResultEntry:
+        """Of one that is settled."""
+        assert self.entry is not None
+        return self.entry
+
+    def settle(self, entry: SendResultEntry) -> None:
+        """Its end; a second one changes nothing."""
+        if self.entry is None:
+            self.entry = entry
+            for call in self._on_settled:
+                call()
+            self._on_settled.clear()
+
+    @staticmethod
+    def all_settled(outcomes: Sequence["Outcome"]) -> "asyncio.Future[None]":
+        """Done when all of them are. One future for a batch: one for each message costs as much as
+        sending it."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        left = [outcome for outcome in outcomes if outcome.entry is None]
+        count = len(left)
+
+        def one_settled() -> None:
+            nonlocal count
+            count -= 1
+            if not count and not done.done():
+                done.set_result(None)
+
+        for outcome in left:
+            outcome._on_settled.append(one_settled)
+        if not left:
+            done.set_result(None)
+        return done
+
+
 _Of: TypeAlias = "OrderedDict[tuple[str, str, int], Outcome]"
 """By topic, message id and hash of the body."""
 _NONE: _Of = OrderedDict()
+_OK = Code.OK  # the enum looks a name up in Python, each time
 
 
 class Duplicates:
@@ -69,7 +114,7 @@ class Duplicates:
         """The oldest one of a client that is not under way; False: all are."""
         for _ in range(len(known)):
             name, outcome = next(iter(known.items()))
-            if outcome.done():
+            if outcome.entry is not None:
                 del known[name]
                 self._count -= 1
                 if not known:
@@ -81,6 +126,4 @@ class Duplicates:
 
 def _is_to_repeat(outcome: Outcome) -> bool:
     """It has failed, or nobody knows: the client decides."""
-    if not outcome.done():
-        return False
-    return outcome.cancelled() or outcome.result().status.code != Code.OK
+    return outcome.entry is not None and outcome.entry.status.code != _OK

@@ -31,7 +31,7 @@ from paceline_gateway.grpc.service.duplicates import Duplicates, Outcome
 from paceline_gateway.grpc.service.transactions import Transactions
 from paceline_gateway.grpc.stubs import messages_pb2
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
-from paceline_gateway.grpc.stubs.resources_pb2 import Code, MessageType
+from paceline_gateway.grpc.stubs.resources_pb2 import Code
 
 SENDS_MAX = 20_000
 """Under way in one gateway; 42900 beyond."""
@@ -67,33 +67,39 @@ class SendCalls:
         if not holder.take(request.ByteSize()):
             holder.close()
             raise no_room("this send")
-        outcomes = [self._sent(message, cluster, call) for message in request.messages]
+        key = ClientKey(call.principal.user, call.client_id or call.principal.source)
+        outcomes = [
+            self._sent(message, cluster, key, call.namespace) for message in request.messages
+        ]
+        settled = Outcome.all_settled(outcomes)
         # Also if the client waits no more: what is being sent is in memory.
-        asyncio.gather(*outcomes).add_done_callback(lambda _: holder.close())
-        entries = [await asyncio.shield(outcome) for outcome in outcomes]
+        settled.add_done_callback(lambda _: holder.close())
+        await asyncio.shield(settled)
+        entries = [outcome.result() for outcome in outcomes]
         return wire.SendMessageResponse(
             status=common_status([entry.status for entry in entries]), entries=entries
         )
 
-    def _sent(self, message: messages_pb2.Message, cluster: UserCluster, call: Call) -> Outcome:
+    def _sent(
+        self, message: messages_pb2.Message, cluster: UserCluster, key: ClientKey, namespace: str
+    ) -> Outcome:
         """The fate of one message, which a retry of it shares."""
-        message_id = message.system_properties.message_id
-        key = ClientKey(call.principal.user, call.client_id or call.principal.source)
         try:
-            topic = topic_of(message.topic, call.namespace).full
+            topic = topic_of(message.topic, namespace).full
             sent = sent_of(message, topic)
             send = partial(self._send, sent, cluster, key)
-            return self._duplicates.once(key, topic, message_id, message.body, send)
+            return self._duplicates.once(key, topic, sent.message_id, sent.message.body, send)
         except PacelineError as error:
-            return _failed(message_id, error)
+            message_id = message.system_properties.message_id
+            return Outcome(wire.SendResultEntry(status=status_of(error), message_id=message_id))
 
     def _send(self, sent: Sent, cluster: UserCluster, key: ClientKey) -> Outcome:
         if self._count >= SENDS_MAX or self._counts[key] >= SENDS_OF_CLIENT_MAX:
             busy = "too many messages are being sent; nothing was stored: send it again later"
             raise Refused(Code.TOO_MANY_REQUESTS, busy)
-        outcome: Outcome = asyncio.get_running_loop().create_future()
+        outcome = Outcome()
         settle = self._under_way(outcome, sent.message_id, key)
-        if sent.type == MessageType.TRANSACTION:
+        if sent.is_half:
             task = spawn(self._begin(sent, cluster, settle), name="grpc-half")
             self._beginning.add(task)
             task.add_done_callback(self._beginning.discard)
@@ -129,8 +135,6 @@ class SendCalls:
             self._counts[key] -= 1
             if not self._counts[key]:
                 del self._counts[key]
-            if outcome.done():
-                return
             if error is not None:
                 entry = wire.SendResultEntry(status=status_of_send(error), message_id=message_id)
             else:
@@ -141,7 +145,7 @@ class SendCalls:
                     offset=0 if result is None else max(0, result.queue_offset),
                     recall_handle="" if result is None else result.recall_handle or "",
                 )
-            outcome.set_result(entry)
+            outcome.settle(entry)
 
         return settle
 
@@ -159,9 +163,3 @@ class SendCalls:
 
 
 _Settle = Callable[[SendResult | None, PacelineError | None, str], None]
-
-
-def _failed(message_id: str, error: PacelineError) -> Outcome:
-    outcome: Outcome = asyncio.get_running_loop().create_future()
-    outcome.set_result(wire.SendResultEntry(status=status_of(error), message_id=message_id))
-    return outcome
