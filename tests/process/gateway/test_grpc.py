@@ -28,7 +28,6 @@ from paceline import AdminClient, Message, Producer
 from paceline.platform.runtime import SystemClock
 from paceline.server.byte_budget import ByteBudget
 from paceline_gateway.grpc.codec.values import duration_of, milliseconds, timestamp_of
-from paceline_gateway.grpc.stubs import admin_pb2
 from paceline_gateway.grpc.stubs import messages_pb2 as messages
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
 from paceline_gateway.grpc.stubs.resources_pb2 import (
@@ -54,7 +53,6 @@ TOPICS = (
         "delayed",
         "failing",
         "roomy",
-        "watched",
         "forged",
     ),
     *("poisoned", "ordered", "renewed", "killed"),
@@ -467,33 +465,3 @@ async def test_receipts_that_are_not_the_clients_are_its_own_fault(client: RawCl
 
     mine.system_properties.receipt_handle = handle
     assert (await client.ack("forged", "owner", mine)).status.code == Code.OK
-
-
-async def test_what_the_admin_service_tells(client: RawClient, cluster: RunningCluster) -> None:
-    await client.send(client.message("watched", b"one"), client.message("watched", b"two"))
-    [*_] = await drained(client, "watched", "watchers", 2)
-    await client.send(client.message("watched", b"three"))
-    stream = client.telemetry()
-    await stream.write(consumer_settings("watchers", "watched"))
-    await within(stream.read())
-    group, money = Resource(name="watchers"), Resource(name="money")
-
-    async def listed() -> list[Any]:
-        request = admin_pb2.ListConsumerConnectionRequest(group=group)
-        return list((await client.call("ListConsumerConnection", request)).client_info)
-
-    [consumer] = await eventually(listed, within_ms=30_000)
-    status = await client.call(
-        "DescribeTopicStatus", admin_pb2.DescribeTopicStatusRequest(topic=money)
-    )
-    left = await client.call(
-        "DescribeGroupAccumulation", admin_pb2.DescribeGroupAccumulationRequest(group=group)
-    )
-    refused = await client.call("ResetGroupOffset", admin_pb2.ResetGroupOffsetRequest(group=group))
-
-    assert (consumer.client_id, consumer.language) == ("host@1@0@a", "JAVA")
-    assert (status.status.code, status.topic_message_type) == (Code.OK, MessageType.TRANSACTION)
-    assert left.status.code == Code.OK
-    assert left.topic_accumulation["watched"].accumulation == left.accumulation.accumulation == 1
-    assert refused.status.code == Code.NOT_IMPLEMENTED
-    stream.cancel()

@@ -1,7 +1,8 @@
 """Pure: messages as clients receive them."""
 
+from base64 import b64decode
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from paceline.consumer.pop.popped_message import PoppedMessage
 from paceline.wire import properties as names
@@ -56,6 +57,21 @@ def received_of(message: PoppedMessage, handed: Handed) -> wire.Message:
     system.queue_id = handed.queue_id
     system.queue_offset = message.queue_offset
     return _message(handed.topic, message.body, properties, system)
+
+
+def found_of(row: Mapping[str, Any], topic: Resource, queue_id: int) -> wire.Message:
+    """A message that was searched for: a row of `AdminClient.messages`. It has no receipt."""
+    properties: Mapping[str, str] = row["properties"] or {}
+    text = row.get("body")
+    body = b64decode(row.get("body_base64") or "") if text is None else text.encode()
+    system = _system(body, row["key"], row["tag"] or "", properties)
+    system.message_id = properties.get(names.UNIQ_KEY) or row["unique_key"] or row["message_id"]
+    system.born_timestamp.CopyFrom(timestamp_of(row["born_unix_ms"]))
+    system.store_timestamp.CopyFrom(timestamp_of(row["store_unix_ms"]))
+    system.store_host = row["group"]
+    system.queue_id = queue_id
+    system.queue_offset = row["offset"]
+    return _message(topic, body, properties, system)
 
 
 def half_of(half: Half, topic: Resource) -> wire.Message:

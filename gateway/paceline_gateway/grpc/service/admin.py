@@ -1,12 +1,29 @@
 """The Admin service: what of it reads, and this system knows. It is done as the client's user."""
 
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 from typing import Any
 
-from paceline_gateway.grpc.codec.statuses import OK
-from paceline_gateway.grpc.codec.values import duration_of, group_of, topic_of
+from paceline.errors import BadRequestError
+from paceline.filters import of_told
+from paceline.filters.expression import SQL92
+from paceline.wire.message_ids import parse_offset_id
+from paceline.wire.names import RETRY_PREFIX
+from paceline_gateway.grpc.codec.received import found_of
+from paceline_gateway.grpc.codec.statuses import OK, Refused
+from paceline_gateway.grpc.codec.values import (
+    Named,
+    duration_of,
+    group_of,
+    milliseconds,
+    timestamp_of,
+    topic_of,
+)
 from paceline_gateway.grpc.service.call import Answer, Call
-from paceline_gateway.grpc.service.routes import TYPES, known_topic
+from paceline_gateway.grpc.service.routes import TYPES, known_topic, queue_numbers
 from paceline_gateway.grpc.stubs import admin_pb2 as wire
+from paceline_gateway.grpc.stubs.resources_pb2 import Code, FilterExpression, FilterType, Resource
+from paceline_gateway.remoting.codec.routes import json_of, route_of
 
 _MODELS = {
     "clustering": wire.MessageModel.CLUSTERING,
@@ -22,6 +39,10 @@ class AdminCalls:
             "DescribeTopicStatus": self.topic_status,
             "ListConsumerConnection": self.consumers,
             "DescribeGroupAccumulation": self.accumulation,
+            "ListSubscription": self.subscriptions,
+            "DescribeSubscription": self.subscribers,
+            "QueryMessage": self.messages,
+            "GetTopicRoute": self.route,
         }
 
     async def topic_status(
@@ -51,8 +72,7 @@ class AdminCalls:
     async def accumulation(
         self, request: wire.DescribeGroupAccumulationRequest, call: Call
     ) -> wire.DescribeGroupAccumulationResponse:
-        """How many messages a group has still before it, in all and of each topic. How many are
-        with consumers just now is not told."""
+        """How many messages a group has still before it, in all and of each topic."""
         group = group_of(request.group, call.namespace).full
         wanted = {topic_of(each, call.namespace).full for each in request.topics}
         cluster = await call.cluster()
@@ -66,6 +86,176 @@ class AdminCalls:
             accumulation=_accumulated(rows),
             topic_accumulation={topic: _accumulated(each) for topic, each in of_topics.items()},
         )
+
+    async def subscriptions(
+        self, request: wire.ListSubscriptionRequest, call: Call
+    ) -> wire.ListSubscriptionResponse:
+        """Who asks for which topics: consumer groups that are online, and of a group that is named
+        also the topics that it has consumed before."""
+        group, topic = _asked(request, call)
+        rows, conflicts = await _consumers(call, group, topic)
+        found: dict[tuple[str, str], wire.SubscriptionInfo] = {}
+        for row in rows:
+            for info in _subscriptions_of(row, topic, conflicts):
+                found.setdefault((info.group.name, info.topic.name), info)
+        if group is not None:
+            cluster = await call.cluster()
+            for row in await cluster.admin.consumer_groups.lag(group.full):
+                if _is_meant(row["topic"], topic):
+                    info = wire.SubscriptionInfo(
+                        group=Resource(name=group.full),
+                        topic=Resource(name=row["topic"]),
+                        expression=_expression(""),
+                        subscription_consistency=True,
+                    )
+                    found.setdefault((info.group.name, info.topic.name), info)
+        return wire.ListSubscriptionResponse(status=OK, subscription_info=found.values())
+
+    async def subscribers(
+        self, request: wire.DescribeSubscriptionRequest, call: Call
+    ) -> wire.DescribeSubscriptionResponse:
+        """The same of each consumer that is online."""
+        group, topic = _asked(request, call)
+        rows, conflicts = await _consumers(call, group, topic)
+        of_client = wire.DescribeSubscriptionResponse.ClientSubscriptionInfo
+        return wire.DescribeSubscriptionResponse(
+            status=OK,
+            client_subscription_info=[
+                of_client(client_info=_client_of(row), subscription_info=info)
+                for row in rows
+                for info in _subscriptions_of(row, topic, conflicts)
+            ],
+        )
+
+    async def messages(
+        self, request: wire.ListMessageRequest, call: Call
+    ) -> wire.ListMessageResponse:
+        """Messages of a topic, by key, by id, or by time alone; a page of them."""
+        topic = topic_of(request.topic, call.namespace)
+        skip, count = _page(request)
+        numbers = queue_numbers(await known_topic(await call.cluster(), topic.full))
+        found: list[Any] = []
+        async with aclosing(_search(request, topic.full, call)) as rows:
+            async for row in rows:
+                number = numbers.get((row["group"], row["queue"]))
+                if number is None or (request.HasField("queue_id") and number != request.queue_id):
+                    continue
+                if skip:
+                    skip -= 1
+                    continue
+                found.append(found_of(row, request.topic, number))
+                if len(found) == count:
+                    break
+        return wire.ListMessageResponse(status=OK, messages=found)
+
+    async def route(
+        self, request: wire.GetTopicRouteRequest, call: Call
+    ) -> wire.GetTopicRouteResponse:
+        """TopicRouteData; every broker group is reached by this gateway."""
+        topic = topic_of(request.topic, call.namespace)
+        view = await known_topic(await call.cluster(), topic.full)
+        address = call.endpoints.addresses[0]
+        here = dict.fromkeys(view.queues, f"{address.host}:{address.port}")
+        return wire.GetTopicRouteResponse(
+            status=OK, topic_route_data=json_of(route_of(view, here)).decode()
+        )
+
+
+_PAGE, _PAGE_MAX = 32, 64
+_SKIPPED_MAX = 10_000
+"""What is before a page is read too."""
+
+
+def _page(request: wire.ListMessageRequest) -> tuple[int, int]:
+    """How many messages to pass over, and how many to answer; Refused."""
+    count = request.page_size or request.max_message_nums or _PAGE
+    skip = max(0, request.page_num - 1) * count
+    if not 0 < count <= _PAGE_MAX or skip > _SKIPPED_MAX:
+        raise Refused(
+            Code.BAD_REQUEST,
+            f"a page has 1 to {_PAGE_MAX} messages, and at most {_SKIPPED_MAX} before it: narrow"
+            " the times",
+        )
+    return skip, count
+
+
+async def _search(
+    request: wire.ListMessageRequest, topic: str, call: Call
+) -> AsyncGenerator[dict[str, Any], None]:
+    """Rows of messages."""
+    admin = (await call.cluster()).admin
+    kind = request.WhichOneof("search_key")
+    if kind in ("subscription", "lite_topic"):
+        raise Refused(Code.NOT_IMPLEMENTED, f"messages are not found by {kind}: name a key")
+    if kind == "message_id" and _is_offset_id(request.message_id):
+        yield await admin.messages.get(request.message_id)
+        return
+    begin, end = milliseconds(request.begin_timestamp), milliseconds(request.end_timestamp)
+    found = admin.messages.find(
+        topic,
+        key=request.message_key if kind == "message_key" else None,
+        unique_key=request.message_id if kind == "message_id" else None,
+        begin_unix_ms=max(0, begin),
+        end_unix_ms=end if end > 0 else None,
+    )
+    async for row in found:
+        yield row
+
+
+def _is_offset_id(text: str) -> bool:
+    try:
+        parse_offset_id(text)
+    except BadRequestError:
+        return False
+    return True
+
+
+def _asked(
+    request: wire.ListSubscriptionRequest | wire.DescribeSubscriptionRequest, call: Call
+) -> tuple[Named | None, Named | None]:
+    """The group and the topic that a request names, if it does."""
+    group = group_of(request.group, call.namespace) if request.group.name else None
+    return group, topic_of(request.topic, call.namespace) if request.topic.name else None
+
+
+async def _consumers(
+    call: Call, group: Named | None, topic: Named | None
+) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
+    """Rows of consumers that are online, and topics on which a group's members differ."""
+    found = await (await call.cluster()).admin.clients.all(
+        group=None if group is None else group.full,
+        topic=None if topic is None else topic.full,
+        kind="consumer",
+    )
+    return found.clients, found.conflicts
+
+
+def _subscriptions_of(
+    row: dict[str, Any], topic: Named | None, conflicts: dict[str, list[str]]
+) -> Iterator[wire.SubscriptionInfo]:
+    """What a consumer asks for."""
+    for name in row["topics"]:
+        if _is_meant(name, topic):
+            yield wire.SubscriptionInfo(
+                group=Resource(name=row["group"]),
+                topic=Resource(name=name),
+                expression=_expression(row.get("filters", {}).get(name, "")),
+                online=True,
+                last_update_timestamp=timestamp_of(row["since_unix_ms"]),
+                message_model=_MODELS.get(row.get("message_model") or ""),
+                subscription_consistency=name not in conflicts.get(row["group"], ()),
+            )
+
+
+def _is_meant(name: str, topic: Named | None) -> bool:
+    """A group's own retries are no subscription."""
+    return not name.startswith(RETRY_PREFIX) if topic is None else name == topic.full
+
+
+def _expression(told: str) -> FilterExpression:
+    wanted = of_told(told)
+    type_ = FilterType.SQL if wanted.type == SQL92 else FilterType.TAG
+    return FilterExpression(type=type_, expression=wanted.expression)
 
 
 def _client_of(row: dict[str, Any]) -> wire.ClientInfo:
@@ -81,5 +271,7 @@ def _client_of(row: dict[str, Any]) -> wire.ClientInfo:
 def _accumulated(rows: list[Any]) -> wire.DescribeGroupAccumulationResponse.GroupAccumulation:
     return wire.DescribeGroupAccumulationResponse.GroupAccumulation(
         accumulation=sum(row["lag"] for row in rows),
+        inflight_messages=sum(row["in_flight"] for row in rows),
+        ready_messages=sum(max(0, row["lag"] - row["in_flight"]) for row in rows),
         deliver_delay_time=duration_of(max((row["behind_ms"] for row in rows), default=0)),
     )
