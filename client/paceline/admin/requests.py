@@ -102,8 +102,14 @@ class AdminRequests:
         await self.cluster.watch.wait_for(lambda view: True, timeout_ms=self.timeout_ms)
 
     def controllers(self) -> list[str]:
+        """At least one. ConfigError."""
         view = self.cluster.view
         assert view is not None
+        if not view.controllers:
+            raise ConfigError(
+                "the brokers of the bootstrap addresses know no controllers, which keep what is"
+                " asked for: give addresses of a cluster that has them"
+            )
         return list(view.controllers)
 
     async def read(self, request: Request[Any]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from paceline.blocking.admin import (
     BlockingTopics,
 )
 from paceline.errors import (
+    ConfigError,
     GroupNotFoundError,
     OutcomeUnknownError,
     PeerError,
@@ -56,6 +57,15 @@ async def test_a_topic_is_created_at_the_leader_that_another_controller_names() 
     assert created.queues == {"g1": 3}
     assert [topic.topic for topic in listed] == ["orders"]
     assert follower.asked > 0
+
+
+async def test_a_cluster_without_controllers_is_said_to_be_one() -> None:
+    async with FakeCluster() as cluster:
+        cluster.publish(controllers=())
+        async with AdminClient(cluster.controller) as admin:
+            for asking in (admin.topics.create("orders", queues=1), admin.topics.all()):
+                with pytest.raises(ConfigError, match="know no controllers"):
+                    await asking
 
 
 async def test_a_repeated_creation_of_unknown_outcome_is_no_error() -> None:
