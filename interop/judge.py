@@ -130,11 +130,18 @@ def late(sent: Sequence[Event], received: Sequence[Event], *, tolerance_ms: int)
 
 
 def recalled_in_vain(job: Job, sent: Sequence[Event], received: Sequence[Event]) -> list[str]:
-    """What was recalled and came, and what should have been recalled and was not."""
+    """What was recalled and came, or under another id than it was sent, and what should have been
+    recalled and was not."""
     told = bodies(sent, "recalled")
     complaints = [f"not recalled: {body}" for body in sorted(recalled(job) - told)]
     came = told & bodies(received, "received")
-    return complaints + [f"recalled and delivered: {body}" for body in sorted(came)]
+    complaints += [f"recalled and delivered: {body}" for body in sorted(came)]
+    ids = {event["body"]: event["message_id"] for event in of_kind(sent, "sent")}
+    return complaints + [
+        f"{event['body']} was sent as {ids[event['body']]}, recalled as {event['message_id']}"
+        for event in of_kind(sent, "recalled")
+        if event["message_id"] != ids[event["body"]]
+    ]
 
 
 def wrong_outcomes(job: Job, sent: Sequence[Event], received: Sequence[Event]) -> list[str]:

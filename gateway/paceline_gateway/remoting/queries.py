@@ -6,6 +6,7 @@ from typing import Any
 from paceline.errors import BadRequestError
 from paceline.wire.calls import messages as wire
 from paceline.wire.message_ids import parse_offset_id
+from paceline_gateway.recall_handles import read_recall_handle
 from paceline_gateway.remoting.call import CALL_MS, Call, group_of
 from paceline_gateway.remoting.codec import fields
 from paceline_gateway.remoting.codec.codes import ResponseCode
@@ -127,6 +128,7 @@ async def send_back(call: Call) -> Command:
 async def recall(call: Call) -> Command:
     """370: take a delayed message back."""
     request = call.request
-    handle = fields.text(request, "recallHandle")
-    message_id = await call.user.cluster.producer.recall(fields.text(request, "topic"), handle)
-    return call.ok({"msgId": message_id})
+    wanted = read_recall_handle(fields.text(request, "recallHandle"))
+    topic = fields.text(request, "topic")
+    message_id = await call.user.cluster.producer.recall(topic, wanted.handle)
+    return call.ok({"msgId": wanted.message_id or message_id})

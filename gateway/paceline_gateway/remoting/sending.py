@@ -16,6 +16,7 @@ from paceline.producer.validation import is_delayed
 from paceline.queues import QueueName
 from paceline.types import GroupName, QueueId, TopicName
 from paceline.wire import properties as names
+from paceline_gateway.recall_handles import make_recall_handle
 from paceline_gateway.remoting.call import Call
 from paceline_gateway.remoting.codec import fields
 from paceline_gateway.remoting.codec.bodies import plain_body
@@ -196,11 +197,12 @@ def sent_answer(call: Call, messages: Iterable[Message], results: list[SendResul
         "queueId": str(first.queue_id),
         "queueOffset": str(max(0, first.queue_offset)),
     }
-    unique_key = next(iter(messages)).properties
-    if unique_key and names.UNIQ_KEY in unique_key:
-        answer["transactionId"] = unique_key[names.UNIQ_KEY]
+    message = next(iter(messages))
+    unique_key = (message.properties or {}).get(names.UNIQ_KEY, "")
+    if unique_key:
+        answer["transactionId"] = unique_key
     if first.recall_handle is not None:
-        answer["recallHandle"] = first.recall_handle
+        answer["recallHandle"] = make_recall_handle(message.topic, first.recall_handle, unique_key)
     return call.ok(answer)
 
 

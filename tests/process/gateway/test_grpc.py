@@ -195,6 +195,7 @@ async def test_a_delayed_message_comes_when_it_is_due_and_can_be_recalled(
     [received] = await drained(client, "delayed", "work", 1)
 
     assert recalled.status.code == Code.OK
+    assert recalled.message_id == first.entries[0].message_id
     assert 40000 <= forged.status.code < 50000
     assert received.body == b"soon"
     assert received.system_properties.HasField("delivery_timestamp")

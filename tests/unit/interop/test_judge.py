@@ -103,12 +103,16 @@ def test_a_delayed_message_has_its_time() -> None:
 def test_a_recall_is_told_and_holds() -> None:
     told: list[Event] = [
         *sent(0, 1, 2, 3),
-        *({"event": "recalled", "body": body} for body in ("m-1", "m-3")),
+        *({"event": "recalled", "body": f"m-{n}", "message_id": f"id-{n}"} for n in (1, 3)),
     ]
+    other = [*told[:-1], {**told[-1], "message_id": "ours"}]
 
     assert judge.recalled_in_vain(JOB, told, came(0, 2)) == []
     assert judge.recalled_in_vain(JOB, told[:-1], came(0, 2)) == ["not recalled: m-3"]
     assert judge.recalled_in_vain(JOB, told, came(0, 1)) == ["recalled and delivered: m-1"]
+    assert judge.recalled_in_vain(JOB, other, came(0, 2)) == [
+        "m-3 was sent as id-3, recalled as ours"
+    ]
 
 
 TRANSACTIONS = Job(

@@ -32,6 +32,7 @@ from paceline_gateway.grpc.service.transactions import Transactions
 from paceline_gateway.grpc.stubs import messages_pb2
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
 from paceline_gateway.grpc.stubs.resources_pb2 import Code
+from paceline_gateway.recall_handles import make_recall_handle, read_recall_handle
 
 SENDS_MAX = 20_000
 """Under way in one gateway; 42900 beyond."""
@@ -143,7 +144,7 @@ class SendCalls:
                     message_id=message_id,
                     transaction_id=transaction_id,
                     offset=0 if result is None else max(0, result.queue_offset),
-                    recall_handle="" if result is None else result.recall_handle or "",
+                    recall_handle=_recall_handle(result, message_id),
                 )
             outcome.settle(entry)
 
@@ -158,8 +159,16 @@ class SendCalls:
         """Take a delayed message back before it is due."""
         topic = topic_of(request.topic, call.namespace)
         cluster = await call.cluster()
-        message_id = await cluster.producer.recall(topic.full, request.recall_handle)
-        return wire.RecallMessageResponse(status=OK, message_id=message_id)
+        wanted = read_recall_handle(request.recall_handle)
+        message_id = await cluster.producer.recall(topic.full, wanted.handle)
+        return wire.RecallMessageResponse(status=OK, message_id=wanted.message_id or message_id)
 
 
 _Settle = Callable[[SendResult | None, PacelineError | None, str], None]
+
+
+def _recall_handle(result: SendResult | None, message_id: str) -> str:
+    """Empty: the message is not delayed."""
+    if result is None or result.recall_handle is None:
+        return ""
+    return make_recall_handle(result.topic, result.recall_handle, message_id)
