@@ -16,8 +16,6 @@ JAVA = ("java_remoting", "java_remoting4")
 CLIENTS = (PYTHON, *JAVA, "go_remoting", "node_remoting")
 """Node's client neither batches nor orders, nor has it one-way sends (clients/REMOTING.md)."""
 ORDERING = (PYTHON, *JAVA, "go_remoting")
-RETRYING = ORDERING
-"""Node's client sends a message back once, and then says no more of it (open)."""
 
 
 def all_fields(scene: Scene, scenario: str, count: int) -> Job:
@@ -182,7 +180,7 @@ async def test_each_broadcasting_consumer_gets_all(scene: Scene, client: str) ->
         assert judge.lost(sent, await consumer.stop()) == []
 
 
-@pytest.mark.parametrize("client", RETRYING)
+@pytest.mark.parametrize("client", CLIENTS)
 async def test_a_message_that_failed_comes_again(scene: Scene, client: str) -> None:
     await scene.prepare()
     consumer = await scene.start(client, scene.job("push", fail_first=2))
@@ -196,7 +194,7 @@ async def test_a_message_that_failed_comes_again(scene: Scene, client: str) -> N
         assert judge.wrong_attempts(received, count=3) == []
 
 
-@pytest.mark.parametrize("client", RETRYING)
+@pytest.mark.parametrize("client", CLIENTS)
 async def test_what_fails_for_good_is_a_dead_letter(scene: Scene, client: str) -> None:
     await scene.prepare(retries_max=1)
     consumer = await scene.start(client, scene.job("push", fail_first=99, max_retries=1))

@@ -134,7 +134,8 @@ async function push() {
     async message => {
       const id = received(message);
       if (message.reconsumeTimes < (job.fail_first || 0)) {
-        return Consumer.ACTION_RETRY;
+        // The library does not pass on what the listener returns for a retry, ACTION_RETRY neither.
+        throw new Error('it is to come again');
       }
       tell('acked', { message_id: id });
     },
