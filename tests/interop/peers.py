@@ -28,6 +28,8 @@ class Peer(Protocol):
     nameserver: str
     early_ms_max: int
     """How long before its time a delayed message may come."""
+    makes_topics: bool
+    """By the first send to them."""
 
     async def topic(self, kind: str) -> str:
         """A topic that nobody has used. `kind`: NORMAL, FIFO, DELAY, TRANSACTION or PRIORITY."""
@@ -47,6 +49,7 @@ class PacelinePeer:
 
     name = "paceline"
     early_ms_max = 0
+    makes_topics = True
 
     def __init__(self, cluster: RunningCluster, connect: Bootstrap | None = None) -> None:
         """`connect`: as whom, where that counts."""
@@ -87,6 +90,7 @@ class ToolsPeer:
     name = "rocketmq"
     early_ms_max = 1000
     """Its timer wheel rounds down to whole seconds."""
+    makes_topics = False
 
     def __init__(self, *, grpc_endpoint: str, nameserver: str, owned: RocketMQ | None) -> None:
         self.grpc_endpoint = grpc_endpoint

@@ -1,6 +1,7 @@
 """RocketMQ's own remoting clients: what one of them sends, one of them receives."""
 
 from functools import partial
+from uuid import uuid4
 
 import pytest
 from interop.jobs import Filter, Job, expected
@@ -206,6 +207,29 @@ async def test_what_fails_for_good_is_a_dead_letter(scene: Scene, client: str) -
     assert judge.lost(sent, received) == []
     if client != "python_remoting":
         assert judge.wrong_attempts(received, count=2) == []
+
+
+@pytest.mark.parametrize("client", JAVA)
+async def test_an_ordered_consumer_gives_a_message_up(scene: Scene, client: str) -> None:
+    await scene.prepare("FIFO", is_ordered=True)
+    consumer = await scene.start(client, scene.job("push-ordered", fail_first=99, max_retries=1))
+
+    sent = await scene.send(client, scene.job("send-ordered", count=2, groups=["one"]))
+
+    await scene.dead_letters(2)
+    assert judge.lost(sent, await consumer.stop()) == []
+
+
+@pytest.mark.parametrize("client", ORDERING)
+async def test_the_first_send_makes_a_topic(scene: Scene, client: str) -> None:
+    """Node's client fails at the route of its topic, before it asks for that of TBW102."""
+    topic = f"t-{uuid4().hex[:12]}"
+
+    sent = await scene.send(client, scene.job("send", topic=topic, group="first", count=3))
+
+    stored = 3 if scene.peer.makes_topics else 0
+    assert len(judge.of_kind(sent, "sent")) == stored
+    assert len(judge.failures(sent)) == 3 - stored
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from paceline_gateway.remoting import (
     pulling,
     queries,
     replies,
+    retries,
     sending,
     transactions,
 )
@@ -257,7 +258,7 @@ _BROKER: Mapping[int, Handler] = {
     RequestCode.UNREGISTER_CLIENT: groups.unregister,
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: groups.consumer_ids,
     RequestCode.CHECK_CLIENT_CONFIG: groups.check_client_config,
-    RequestCode.CONSUMER_SEND_MSG_BACK: queries.send_back,
+    RequestCode.CONSUMER_SEND_MSG_BACK: retries.send_back,
     RequestCode.END_TRANSACTION: transactions.end_transaction,
     RequestCode.LOCK_BATCH_MQ: locks.lock,
     RequestCode.UNLOCK_BATCH_MQ: locks.unlock,

@@ -8,7 +8,14 @@ from paceline_gateway.remoting.call import Call
 from paceline_gateway.remoting.codec import fields
 from paceline_gateway.remoting.codec.codes import ResponseCode
 from paceline_gateway.remoting.codec.frames import Command
-from paceline_gateway.remoting.codec.routes import cluster_info, json_of, route_of, route_of_retries
+from paceline_gateway.remoting.codec.routes import (
+    DEFAULT_TOPIC,
+    cluster_info,
+    json_of,
+    route_of,
+    route_of_new,
+    route_of_retries,
+)
 from paceline_gateway.remoting.state.peers import Place
 
 
@@ -27,10 +34,13 @@ class Naming:
         self._addresses = addresses
 
     async def route(self, call: Call) -> Command:
-        """105."""
+        """105. Producers ask for the default topic after one that there is not, to have that made
+        by the first send; whether it is, the broker says then."""
         topic = fields.text(call.request, "topic")
         cluster = call.user.cluster.cluster
         addresses = self._addresses.of(call.peer.place)
+        if topic == DEFAULT_TOPIC:
+            return call.ok(body=json_of(route_of_new(addresses)))
         found = cluster.topic(topic)
         if found is not None:
             return call.ok(body=json_of(route_of(found, addresses)))

@@ -1,9 +1,9 @@
-"""Single messages: by key or unique key (12), by id (33); and messages that are sent back (36)."""
+"""Single messages: by key or unique key (12), by id (33); and recalls (370)."""
 
 import binascii
 from typing import Any
 
-from paceline.errors import BadRequestError
+from paceline.types import GroupName
 from paceline.wire.calls import messages as wire
 from paceline.wire.message_ids import parse_offset_id
 from paceline_gateway.recall_handles import read_recall_handle
@@ -44,11 +44,12 @@ def stored_row(row: dict[str, Any]) -> Stored:
 async def view_message(call: Call) -> Command:
     """33: the message at a physical offset."""
     place = place_of(fields.integer(call.request, "offset"), group_of(call))
-    row = await _row(call, str(place))
+    row = await message_row(call, str(place))
     return call.ok(body=encode_message(stored_row(row), call.peer.store_host))
 
 
-async def _row(call: Call, message_id: str) -> dict[str, Any]:
+async def message_row(call: Call, message_id: str) -> dict[str, Any]:
+    """What the master says of a message. MessageNotFoundError."""
     answer, _ = await call.user.links.call(
         group_of(call), wire.Message(id=message_id), timeout_ms=CALL_MS
     )
@@ -70,7 +71,7 @@ async def query_message(call: Call) -> Command:
         search.key = key
     else:
         search.unique_key = key
-    found = await _found(call, search, count)
+    found = await search_in(call, group_of(call), search, count)
     if not found:
         return call.request.answer(
             ResponseCode.QUERY_NOT_FOUND, remark=f"no message of {topic} has that key here"
@@ -81,48 +82,18 @@ async def query_message(call: Call) -> Command:
     return call.ok({"indexLastUpdateTimestamp": str(last), "indexLastUpdatePhyoffset": "0"}, body)
 
 
-async def _found(call: Call, search: wire.Search, count: int) -> list[dict[str, Any]]:
-    """Rows of a search, page by page."""
+async def search_in(
+    call: Call, group: GroupName, search: wire.Search, count: int
+) -> list[dict[str, Any]]:
+    """Rows of a search in a broker group, page by page, until there are `count`."""
     found: list[dict[str, Any]] = []
     for _ in range(_PAGES_MAX):
-        answer, _ = await call.user.links.call(group_of(call), search, timeout_ms=CALL_MS)
+        answer, _ = await call.user.links.call(group, search, timeout_ms=CALL_MS)
         found += answer.messages
         search.after = answer.after
         if answer.after is None or len(found) >= count:
             break
     return found
-
-
-async def send_back(call: Call) -> Command:
-    """36: the group gets the message again later, or it becomes a dead letter (R34)."""
-    request = call.request
-    group = fields.text(request, "group")
-    place = place_of(fields.integer(request, "offset"), group_of(call))
-    level = fields.integer(request, "delayLevel", 0)
-    times = fields.integer(request, "maxReconsumeTimes", -1)
-    if not -1 <= level <= wire.LEVEL_MAX:
-        raise BadRequestError(f"delayLevel {level} is none: -1 to 18", field="delayLevel")
-    row = await _row(call, str(place))
-    token = call.user.locks.token_of(
-        group, call.peer.client_id, row["topic"], group_of(call), row["queue"]
-    )
-    back = wire.SendBackRow(
-        topic=row["topic"],
-        queue=row["queue"],
-        offset=row["offset"],
-        delay_level=level,
-        token=token,
-    )
-    asked = wire.SendBack(group=group, messages=[back])
-    if times >= 0:
-        asked.max_reconsume_times = times
-    answer, _ = await call.user.links.call(group_of(call), asked, timeout_ms=CALL_MS)
-    refused = answer.messages[0].code
-    if refused is not None:
-        return call.request.answer(
-            ResponseCode.SYSTEM_ERROR, remark=f"{refused}: the message was not sent back"
-        )
-    return call.ok()
 
 
 async def recall(call: Call) -> Command:

@@ -16,6 +16,8 @@ from paceline_gateway.remoting.sending import read_send, sent_answer
 async def reply(call: Call) -> Command:
     """324, 325."""
     sent = read_send(call.request, group_of(call), call.user.queue_of(group_of(call)))
+    if sent.failed is not None:
+        raise BadRequestError("a reply goes to no retry topic", field="topic")
     message = sent.messages[0]
     properties = message.properties or {}
     if CORRELATION_ID not in properties:

@@ -16,8 +16,11 @@ from paceline.producer.validation import is_delayed
 from paceline.queues import QueueName
 from paceline.types import GroupName, QueueId, TopicName
 from paceline.wire import properties as names
+from paceline.wire.calls.groups import EnsureTopic
+from paceline.wire.calls.messages import LEVEL_MAX
+from paceline.wire.names import RETRY_PREFIX
 from paceline_gateway.recall_handles import make_recall_handle
-from paceline_gateway.remoting.call import Call
+from paceline_gateway.remoting.call import Call, group_of
 from paceline_gateway.remoting.codec import fields
 from paceline_gateway.remoting.codec.bodies import plain_body
 from paceline_gateway.remoting.codec.codes import (
@@ -30,7 +33,9 @@ from paceline_gateway.remoting.codec.message_ids import message_id, physical_off
 from paceline_gateway.remoting.codec.properties import parse_properties
 from paceline_gateway.remoting.codec.store_format import FLAG, decode_batch
 from paceline_gateway.remoting.requests import ask, wants_reply
+from paceline_gateway.remoting.retries import Failed, send_retry
 from paceline_gateway.remoting.state.queue_of import QueueOf
+from paceline_gateway.remoting.state.users import RemotingUser
 
 _LONG = {
     "a": "producerGroup",
@@ -39,9 +44,14 @@ _LONG = {
     "f": "sysFlag",
     "h": "flag",
     "i": "properties",
+    "j": "reconsumeTimes",
+    "l": "maxReconsumeTimes",
     "m": "batch",
 }
 """Names of version 2, which are letters, in version 1."""
+_FIRST_SENDS_MAX = 64
+_ENSURE_MS = 4_000
+"""Above what a broker waits for the controllers."""
 _SHORT = {long: short for short, long in _LONG.items()}
 _OF_MESSAGE = frozenset({"TAGS", "DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
 """Properties that are fields of a message here."""
@@ -54,6 +64,8 @@ class Sent(NamedTuple):
     is_half: bool
     is_unit: bool
     """All of them or none."""
+    failed: Failed | None = None
+    """They are not stored: a message that was received comes back."""
 
 
 def read_send(request: Command, group: GroupName, queue_of: QueueOf) -> Sent:
@@ -70,6 +82,9 @@ def read_send(request: Command, group: GroupName, queue_of: QueueOf) -> Sent:
     sys_flag = fields.integer(request, name.get("sysFlag", "sysFlag"), 0)
     flag = fields.integer(request, name.get("flag", "flag"), 0)
     properties = parse_properties(of.get(name.get("properties", "properties"), ""))
+    if topic.startswith(RETRY_PREFIX):
+        failed = _read_failed(request, topic.removeprefix(RETRY_PREFIX), properties, name)
+        return Sent([], is_half=False, is_unit=False, failed=failed)
     queue = QueueName(TopicName(topic), group, QueueId(queue_of(topic, queue_id)))
     body = bytes(request.body)
     if request.code == RequestCode.SEND_BATCH_MESSAGE or fields.flag(
@@ -91,6 +106,27 @@ def read_send(request: Command, group: GroupName, queue_of: QueueOf) -> Sent:
     if is_half and is_delayed(message):
         raise BadRequestError("a transactional message cannot be delayed", field="properties")
     return Sent([message], is_half=is_half, is_unit=False)
+
+
+def _read_failed(
+    request: Command, group: str, properties: dict[str, str], name: dict[str, str]
+) -> Failed:
+    topic, unique_key = properties.get(names.RETRY_TOPIC), properties.get(names.UNIQ_KEY)
+    if not topic or not unique_key:
+        raise BadRequestError(
+            f"a send to a retry topic gives a message back: it needs {names.RETRY_TOPIC} and"
+            f" {names.UNIQ_KEY}, which say which one",
+            field="properties",
+        )
+    times_max = fields.integer(request, name.get("maxReconsumeTimes", "maxReconsumeTimes"), -1)
+    return Failed(
+        group=group,
+        topic=topic,
+        unique_key=unique_key,
+        times=fields.integer(request, name.get("reconsumeTimes", "reconsumeTimes"), 0),
+        times_max=None if times_max < 0 else times_max,
+        delay_level=min(_number(properties, "DELAY") or 0, LEVEL_MAX),
+    )
 
 
 def message_of(
@@ -143,24 +179,63 @@ def _number(properties: dict[str, str], name: str) -> int | None:
 
 def send(call: Call) -> None:
     """Carry out a request to send; the peer is answered when the outcome is known."""
-    peer, request, user = call.peer, call.request, call.user
-    group = peer.place.group
-    assert group is not None
+    user, group = call.user, group_of(call)
     try:
-        sent = read_send(request, group, user.queue_of(group))
-        producer = user.halves if sent.is_half else user.cluster.producer
-        if sent.is_unit:
-            user.spawn(_send_unit(call, sent.messages), name="send-batch")
-            return
-        if wants_reply(sent.messages[0]):
-            on_sent = partial(_sent, call, sent.messages)
-            user.spawn(ask(call, sent.messages[0], on_sent), name="request")
-            return
-        sending = send_library(producer, sent.messages[0])
+        sent = read_send(call.request, group, user.queue_of(group))
+        if sent.failed is not None:
+            user.spawn(_send_retry(call, sent.failed), name="send-retry")
+        elif _is_first(user, sent.messages[0].topic):
+            user.spawn(_send_first(call, group, sent), name="send-first")
+        else:
+            _begin(call, sent)
     except PacelineError as error:
-        peer.fail(request, error)
+        call.peer.fail(call.request, error)
+
+
+def _is_first(user: RemotingUser, topic: str) -> bool:
+    """No more are held beside the producer, whose buffer is bounded: there the others wait."""
+    return (
+        user.cluster.cluster.topic(topic) is None
+        and topic not in user.first_sends
+        and len(user.first_sends) < _FIRST_SENDS_MAX
+    )
+
+
+async def _send_retry(call: Call, failed: Failed) -> None:
+    try:
+        answer = await send_retry(call, failed)
+    except PacelineError as error:
+        call.peer.fail(call.request, error)
+    else:
+        call.peer.answer(call.request, answer)
+
+
+async def _send_first(call: Call, group: GroupName, sent: Sent) -> None:
+    """Where the view has no such topic: a broker makes it, or says at once that it does not."""
+    topic = sent.messages[0].topic
+    request = EnsureTopic(topic=topic)
+    call.user.first_sends.add(topic)
+    try:
+        connection = await call.user.links.link(group).wait_up(timeout_ms=_ENSURE_MS)
+        await connection.call(request, timeout_ms=_ENSURE_MS)
+        _begin(call, sent)
+    except PacelineError as error:
+        call.peer.fail(call.request, error)
+    finally:
+        call.user.first_sends.discard(topic)
+
+
+def _begin(call: Call, sent: Sent) -> None:
+    user, messages = call.user, sent.messages
+    if sent.is_unit:
+        user.spawn(_send_unit(call, messages), name="send-batch")
         return
-    sending.on_sent(partial(_sent, call, sent.messages))
+    on_sent = partial(_sent, call, messages)
+    if wants_reply(messages[0]):
+        user.spawn(ask(call, messages[0], on_sent), name="request")
+        return
+    producer = user.halves if sent.is_half else user.cluster.producer
+    send_library(producer, messages[0]).on_sent(on_sent)
 
 
 async def _send_unit(call: Call, messages: list[Message]) -> None:

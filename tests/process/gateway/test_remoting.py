@@ -2,30 +2,25 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
-import orjson
-from tests.support.gateway.remoting import Anybody, RemotingClient
-from tests.support.process.harness import RunningCluster, running_cluster
+from tests.support.gateway.real import a_client
+from tests.support.process.harness import running_cluster
 
 from paceline import AdminClient, Producer, PullConsumer, ReceivedMessage
 from paceline.consumer.pull import FIRST
-from paceline.net.cluster import Cluster
-from paceline.platform.runtime import SystemClock
 from paceline.types import GroupName
 from paceline.wire.properties import CORRELATION_ID, REPLY_TO_CLIENT, TTL
-from paceline_gateway.clusters import UserClusters
-from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode
 from paceline_gateway.remoting.codec.properties import parse_properties
-from paceline_gateway.remoting.server import RemotingDoor
 
 
 async def test_acknowledged_messages_outlive_their_master_and_retries_come(tmp_path: Path) -> None:
     with running_cluster(tmp_path / "data") as cluster:
-        async with AdminClient(cluster.bootstrap) as admin, _a_client(cluster, admin) as client:
+        async with (
+            AdminClient(cluster.bootstrap) as admin,
+            a_client(cluster.bootstrap, admin) as client,
+        ):
             acknowledged = [b"%d" % number for number in range(100)]
             for answer in await asyncio.gather(*map(client.begin_send, acknowledged)):
                 assert answer.code == ResponseCode.SUCCESS, answer.remark
@@ -63,11 +58,11 @@ async def test_acknowledged_messages_outlive_their_master_and_retries_come(tmp_p
         assert retried == ["U1"]
 
 
-async def test_a_native_program_replies_to_a_request_of_a_client(tmp_path: Path) -> None:
+async def test_a_native_program_replies_to_a_request_ofa_client(tmp_path: Path) -> None:
     with running_cluster(tmp_path / "data") as cluster:
         async with (
             AdminClient(cluster.bootstrap) as admin,
-            _a_client(cluster, admin) as client,
+            a_client(cluster.bootstrap, admin) as client,
             Producer(cluster.bootstrap) as producer,
             PullConsumer(cluster.bootstrap) as consumer,
         ):
@@ -89,29 +84,3 @@ async def test_a_native_program_replies_to_a_request_of_a_client(tmp_path: Path)
                 CORRELATION_ID: "c1",
                 REPLY_TO_CLIENT: "10.0.0.1@1",
             }
-
-
-@asynccontextmanager
-async def _a_client(cluster: RunningCluster, admin: AdminClient) -> AsyncIterator[RemotingClient]:
-    """A client of broker group g1, through a door in this process, with a topic of one queue."""
-    await admin.topics.create("orders", queues=1)
-    users = UserClusters(lambda principal: Cluster(cluster.bootstrap))
-    own = Cluster(cluster.bootstrap)
-    clients = ConnectedClients(SystemClock())
-    door = RemotingDoor(users, Anybody(), own, clients, host="127.0.0.1", port=0)
-    own.start()
-    await own.watch.wait_for(lambda view: bool(view.groups), timeout_ms=10_000)
-    await door.start()
-    naming = await RemotingClient.connect(f"127.0.0.1:{door.port}")
-    route = await naming.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
-    brokers = orjson.loads(bytes(route.body))["brokerDatas"]
-    address = next(each["brokerAddrs"]["0"] for each in brokers if each["brokerName"] == "g1")
-    client = await RemotingClient.connect(address)
-    try:
-        yield client
-    finally:
-        await client.close()
-        await naming.close()
-        await door.close()
-        await users.close()
-        await own.close()

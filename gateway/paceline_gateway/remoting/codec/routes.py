@@ -17,6 +17,10 @@ from paceline_gateway.remoting.codec.codes import CLUSTER
 PORT_STEP = 10
 """Between the listeners of two broker groups: each has a second one, two below (VIP)."""
 VIP_BELOW = 2
+DEFAULT_TOPIC = "TBW102"
+"""Its route is that of topics which are made by the first send to them."""
+EPOCH_MAX = 2**31 - 1
+"""Clients read epochs as 32-bit numbers; ours are told as no more."""
 
 
 def group_numbers(view: ClusterView) -> dict[GroupName, int]:
@@ -49,6 +53,12 @@ def route_of_retries(
     count = 1 if found is None else found.settings.retry_queue_nums
     counts = {name: (count, count) for name in sorted(addresses)}
     return _route(counts, addresses, perm=PERM_BOTH)
+
+
+def route_of_new(addresses: Mapping[GroupName, str]) -> dict[str, Any]:
+    """TopicRouteData of a topic that is yet to be made: of one queue in each broker group, which it
+    will have in any case. Clients ask again after 30 s at most."""
+    return _route(dict.fromkeys(sorted(addresses), (1, 1)), addresses, perm=PERM_BOTH)
 
 
 def _route(

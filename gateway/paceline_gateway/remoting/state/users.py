@@ -43,6 +43,10 @@ class RemotingUser:
         client_id = f"gateway-{cluster.cluster.random.token(8).hex()}"
         self.checks = Checks(cluster.cluster, self.links, self.groups, client_id)
         self.locks = Locks()
+        self.first_sends: set[str] = set()
+        """Topics that there are not yet, whose first send is under way."""
+        self.retries_count = 0
+        """Sends to retry topics under way."""
         self._queue_of: dict[GroupName, QueueOf] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
