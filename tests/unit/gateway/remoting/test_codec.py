@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import BadRequestError, TooLargeError
 from paceline.filters import ALL
+from paceline_gateway.remoting.codec import fields
 from paceline_gateway.remoting.codec.bodies import plain_body
 from paceline_gateway.remoting.codec.frames import (
     BINARY,
@@ -77,6 +78,23 @@ def test_any_header_is_a_command_or_a_fault(serialization: int, header: bytes) -
     taken = take_frames(frame + header)
 
     assert (taken.fault is None) == (len(taken.commands) == 1)
+
+
+@pytest.mark.parametrize(
+    ("written", "is_exact"),
+    [("9007199254740991", True), ("9007199254740992", False), ('"9007199254740993"', True)],
+)
+def test_an_offset_that_javascript_has_rounded_is_none(written: str, is_exact: bool) -> None:
+    """ali-ons would send back another message of the batch, and commit the one that failed."""
+    header = b'{"code":36,"extFields":{"offset":%s}}' % written.encode()
+    length = len(header) + 4
+    [command] = take_frames(length.to_bytes(4, "big") + len(header).to_bytes(4, "big") + header)[0]
+
+    if is_exact:
+        assert fields.integer(command, "offset") == int(written.strip('"'))
+    else:
+        with pytest.raises(BadRequestError, match="(rounded)"):
+            fields.integer(command, "offset")
 
 
 def test_headers_have_numbers_and_bare_keys_as_some_clients_write_them() -> None:
