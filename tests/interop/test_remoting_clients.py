@@ -191,7 +191,7 @@ async def test_a_message_that_failed_comes_again(scene: Scene, client: str) -> N
     await acknowledged(consumer, 4, within_s=120)
     received = await consumer.stop()
     assert judge.lost(sent, received) == []
-    if client != "python_remoting":  # some second attempts are sent back unseen (open)
+    if client != "python_remoting":  # its library sends some back unseen (clients/REMOTING.md)
         assert judge.wrong_attempts(received, count=3) == []
 
 
