@@ -32,6 +32,7 @@ from paceline_gateway.remoting import (
 from paceline_gateway.remoting.call import Call
 from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode
 from paceline_gateway.remoting.codec.frames import Command
+from paceline_gateway.remoting.controllers import Controllers
 from paceline_gateway.remoting.naming import Addresses, Naming
 from paceline_gateway.remoting.state.clients import Clients
 from paceline_gateway.remoting.state.peers import Peer
@@ -101,6 +102,7 @@ class Dispatcher:
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: naming.topics,
             **admin.AT_NAME_SERVER,
             **nodes.AT_NAME_SERVER,
+            **Controllers(addresses).handlers(),
         }
         self._at_broker: dict[int, Handler] = {
             **_BROKER,

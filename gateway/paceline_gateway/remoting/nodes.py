@@ -19,10 +19,9 @@ from paceline_gateway.remoting.codec.codes import (
     version_text,
 )
 from paceline_gateway.remoting.codec.frames import Command
-from paceline_gateway.remoting.codec.routes import json_of
+from paceline_gateway.remoting.codec.routes import EPOCH_MAX, json_of
 
 _DESCRIPTION = "V" + version_text(SERVER_VERSION).replace(".", "_")
-_EPOCH_MAX = 2**31 - 1
 
 
 async def refuse_settings(call: Call) -> Command:
@@ -46,7 +45,7 @@ async def no_key(call: Call) -> Command:
 
 
 async def name_server_config(call: Call) -> Command:
-    """319."""
+    """319; 1010 of a controller."""
     return call.ok(body=f"clusterName={CLUSTER}\nproductEnvName=center\n".encode())
 
 
@@ -116,7 +115,7 @@ async def epochs(call: Call) -> Command:
         "epochList": [
             {
                 "endOffset": row["end"],
-                "epoch": min(row["epoch"], _EPOCH_MAX),
+                "epoch": min(row["epoch"], EPOCH_MAX),
                 "startOffset": row["start"],
             }
             for row in rows
@@ -163,6 +162,7 @@ AT_NAME_SERVER: Mapping[int, Handler] = {
     RequestCode.UPDATE_NAMESRV_CONFIG: refuse_settings,
     RequestCode.GET_NAMESRV_CONFIG: name_server_config,
     RequestCode.UPDATE_CONTROLLER_CONFIG: refuse_settings,
+    RequestCode.GET_CONTROLLER_CONFIG: name_server_config,
 }
 AT_BROKER: Mapping[int, Handler] = {
     RequestCode.UPDATE_BROKER_CONFIG: refuse_settings,

@@ -38,6 +38,7 @@ class RemotingClient:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.told: list[Command] = []
         self.serialization = JSON
+        self.address = ""
         self._reader = reader
         self._writer = writer
         self._opaque = 0
@@ -48,7 +49,9 @@ class RemotingClient:
     @classmethod
     async def connect(cls, address: str) -> "RemotingClient":
         host, _, port = address.rpartition(":")
-        return cls(*await asyncio.open_connection(host, int(port)))
+        client = cls(*await asyncio.open_connection(host, int(port)))
+        client.address = address
+        return client
 
     async def close(self) -> None:
         self._writer.close()

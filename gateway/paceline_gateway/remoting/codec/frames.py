@@ -37,6 +37,7 @@ _OTHER = LANGUAGES.index("OTHER")
 _EXACT_BELOW = 2**53
 """Numbers of JavaScript, by which ali-ons reads physical offsets, are not exact from there on: a
 broker group's log comes there with 128 GiB."""
+_BRACES = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]')
 _BARE = re.compile(rb'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(?=\s*:)')
 
 
@@ -177,6 +178,19 @@ def lenient_json(text: bytes) -> Any:
         return orjson.loads(_BARE.sub(_quoted, text))
     except orjson.JSONDecodeError as error:
         raise BadRequestError(f"this is no JSON: {error}") from error
+
+
+def object_in(text: bytes, name: str) -> bytes:
+    """The object of that name in an object, as it stands there: with objects for keys, as fastjson
+    writes maps, it is no JSON. BadRequestError."""
+    begin = re.search(rb'"%s"\s*:\s*(?=\{)' % re.escape(name.encode()), text)
+    depth = 0
+    for each in _BRACES.finditer(text, begin.end() if begin else len(text)):
+        depth += (each[0] == b"{") - (each[0] == b"}")
+        if depth == 0:
+            assert begin is not None
+            return text[begin.end() : each.end()]
+    raise BadRequestError(f"there is no object {name}")
 
 
 def _quoted(match: "re.Match[bytes]") -> bytes:

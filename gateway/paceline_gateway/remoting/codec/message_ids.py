@@ -41,3 +41,17 @@ def place_of(offset: int, group: str) -> OffsetMessageId:
 def message_id(store_host: bytes, offset: int) -> str:
     """The id of a message at that store host."""
     return (store_host + offset.to_bytes(8, "big")).hex().upper()
+
+
+def offset_in(message_id: str) -> int:
+    """The physical offset in an id that `message_id` gave, of whatever host. BadRequestError."""
+    try:
+        content = bytes.fromhex(message_id)
+    except ValueError:
+        content = b""
+    if len(content) not in (16, 28):
+        raise BadRequestError(
+            f"{message_id[:64]!r} is no offset message id: 32 hexadecimal digits, 56 by IPv6",
+            field="msgId",
+        )
+    return int.from_bytes(content[-8:], "big")

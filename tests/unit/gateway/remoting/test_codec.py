@@ -18,6 +18,7 @@ from paceline_gateway.remoting.codec.frames import (
     Command,
     encode,
     lenient_json,
+    object_in,
     take_frames,
 )
 from paceline_gateway.remoting.codec.heartbeats import read_filter, read_heartbeat, read_queues
@@ -95,6 +96,15 @@ def test_an_offset_that_javascript_has_rounded_is_none(written: str, is_exact: b
     else:
         with pytest.raises(BadRequestError, match="(rounded)"):
             fields.integer(command, "offset")
+
+
+def test_an_object_is_found_as_fastjson_writes_it() -> None:
+    table = b'{{"brokerName":"g}\\"1","queueId":0}:5,{"queueId":1}:6}'
+
+    assert object_in(b'{"other":{},"table":%s,"last":1}' % table, "table") == table
+    for wrong in (b"", b'{"table":5}', b'{"table":{{}', b'{"other":{}}'):
+        with pytest.raises(BadRequestError, match="no object table"):
+            object_in(wrong, "table")
 
 
 def test_headers_have_numbers_and_bare_keys_as_some_clients_write_them() -> None:
