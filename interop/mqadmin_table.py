@@ -14,7 +14,8 @@ from interop.java import InteropError
 Scene = Mapping[str, str]
 """cluster, broker_name, broker (its address), nameserver, and names that are not there yet: topic
 and group. With clients that run: live_topic, live_group and live_producer. With controllers:
-controller (the address of one)."""
+controller (the address of one), and replica: the number of a follower that is in sync. Where users
+are kept: user and password."""
 
 
 class Command(NamedTuple):
@@ -92,7 +93,15 @@ TABLE = (
     ),
     Command(
         "consumerConnection -g {live_group}",
-        (r"127\.0\.0\.1:\d+ +\S+ +V", r"{live_topic} +\*", r"ConsumeType: CONSUME_PASSIVELY"),
+        (
+            r"(?m)^(?P<client_id>\S+) +127\.0\.0\.1:\d+ +\S+ +V",
+            r"{live_topic} +\*",
+            r"ConsumeType: CONSUME_PASSIVELY",
+        ),
+    ),
+    Command(
+        "consumerStatus -g {live_group} -i {client_id}",
+        (r"#Consumer Properties#", r"#Consumer MQ Detail#"),
     ),
     Command("consumerStatus -g {live_group}", (r"Same subscription in the same group",)),
     Command("producerConnection -g {live_producer} -t {live_topic}", (r"0001 .*127\.0\.0\.1:\d+",)),
@@ -100,6 +109,10 @@ TABLE = (
     Command(
         "resetOffsetByTime -g {group} -t {topic} -s -1",
         (r"start reset consumer offset", r"{broker_name} +\d +1\b"),
+    ),
+    Command(
+        "cloneGroupOffset -s {group} -d {group}-2 -t {topic} -o true",
+        (r"clone group offset success\. srcGroup\[{group}\]",),
     ),
     Command("skipAccumulatedMessage -g {group} -t {topic}", (r"{broker_name} +{queue} +1\b",)),
     Command("brokerConsumeStats -b {broker}", (r"#Topic +#Group +#Broker Name +#QID",)),
@@ -143,8 +156,38 @@ TABLE = (
         "updateOrderConf -t {topic} -m put -v {broker_name}:4",
         (r"update orderConf success\. topic=\[{topic}\], orderConf=\[{broker_name}:4\]",),
     ),
+    Command(
+        "createUser -c {cluster} -u {user} -p {password}", (r"create user to {broker} success",)
+    ),
+    Command("getUser -c {cluster} -u {user}", (r"{user} +\S+ +Normal +enable",)),
+    Command("updateUser -c {cluster} -u {user} -s disable", (r"update user to {broker} success",)),
+    Command("listUser -c {cluster} -f {user}", (r"{user} +\S+ +Normal +disable",)),
+    Command(
+        "createAcl -c {cluster} -s User:{user} -r Topic:{topic},Group:* -a PUB,Sub -d ALLOW",
+        (r"create acl to {broker} success",),
+    ),
+    Command(
+        "updateAcl -c {cluster} -s User:{user} -r Topic:{topic} -a Sub -i 192.0.2.0/24 -d Deny",
+        (r"update acl to {broker} success",),
+    ),
+    Command(
+        "getAcl -c {cluster} -s User:{user}",
+        (
+            r"User:{user} +Custom +Topic:{topic} +\[Sub\] +\[192\.0\.2\.0/24\] +Deny",
+            r"User:{user} +Custom +Group:\* +\[Pub, Sub\] +\S+ +Allow",
+        ),
+    ),
+    Command(
+        "listAcl -c {cluster} -s {user} -r Topic", (r"User:{user} +Custom +Topic:{topic} +\[Sub\]",)
+    ),
+    Command("deleteAcl -c {cluster} -s User:{user}", (r"delete acl to {broker} success",)),
+    Command("deleteUser -c {cluster} -u {user}", (r"delete user to {broker} success",)),
     Command("deleteSubGroup -c {cluster} -g {group}", (r"delete subscription group \[{group}\]",)),
     Command("deleteTopic -c {cluster} -t {topic}", (r"delete topic \[{topic}\] from cluster",)),
+    Command(
+        "electMaster -a {controller} -b {replica} -bn {broker_name} -c {cluster}",
+        (r"#BrokerName\s+{broker_name}", r"#MasterEpoch\s+\d+"),
+    ),
 )
 
 

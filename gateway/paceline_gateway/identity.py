@@ -137,7 +137,7 @@ class Authenticator:
             shown = authorization
 
             def signed() -> Signed:
-                self._check_encrypted(source, is_encrypted=is_encrypted)
+                self.check_encrypted(source, is_encrypted=is_encrypted)
                 return grpc_signature(shown, date_time, now_unix_ms=self._clock.unix_ms())
 
         return self._found(signed, source, certified, door="grpc")
@@ -158,7 +158,7 @@ class Authenticator:
             fields = ext_fields
 
             def signed() -> Signed:
-                self._check_encrypted(source, is_encrypted=is_encrypted)
+                self.check_encrypted(source, is_encrypted=is_encrypted)
                 return remoting_signature(fields, body, version=version)
 
         return self._found(signed, source, certified, door="remoting")
@@ -186,10 +186,13 @@ class Authenticator:
             raise UnauthenticatedError(_NO_KEY)
         return found._replace(door=door)
 
-    def _check_encrypted(self, source: str, *, is_encrypted: bool) -> None:
+    def check_encrypted(
+        self, source: str, *, is_encrypted: bool, what: str = "a signature"
+    ) -> None:
+        """Whether a client may show what others could use. UnauthenticatedError."""
         if is_encrypted or self._allow_plaintext or Address(source, 0).is_loopback:
             return
         raise UnauthenticatedError(
-            "a signature that is not encrypted can be read on the way, and used by others: use TLS,"
+            f"{what} that is not encrypted can be read on the way, and used by others: use TLS,"
             " or set allow_plaintext = true at the gateway if the network is trusted"
         )

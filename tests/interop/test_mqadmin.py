@@ -7,7 +7,13 @@ from uuid import uuid4
 import pytest
 from interop.mqadmin import Mqadmin
 from interop.mqadmin_table import complaints
+from tests.interop.peers import PacelinePeer
 from tests.interop.scene import Scene
+from tests.support.process.harness import running_cluster
+
+from interop import judge
+from paceline.admin.client import AdminClient
+from paceline.net.connect import ConnectSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -23,7 +29,16 @@ async def test_its_tools_print_what_the_table_says(scene: Scene, tmp_path: Path)
     route = await mqadmin("topicRoute", "-t", scene.topic)
     broker = re.search(r'0:"([0-9.:]+)"', route)
     assert broker is not None, route
+    members = await mqadmin("getSyncStateSet", "-a", scene.peer.nameserver, "-b", "g1")
+    follower = re.search(
+        r"#MasterBrokerId\s+(\d+)[\s\S]*InSyncReplica:.*brokerId=(?!\1\b)(\d+)", members
+    )
+    assert follower is not None, members
     values = {
+        "controller": scene.peer.nameserver,
+        "replica": follower[2],
+        "user": f"u-{uuid4().hex[:12]}",
+        "password": uuid4().hex,
         "cluster": "paceline",
         "broker_name": "g1",
         "broker": broker[1],
@@ -42,3 +57,36 @@ async def test_its_tools_print_what_the_table_says(scene: Scene, tmp_path: Path)
     await producer.stop()
     wrong = [each for each in found if not each.startswith("updateOrderConf ")]  # is refused
     assert not wrong, "\n\n".join(wrong)
+
+
+async def test_a_user_that_it_makes_signs_with_its_password(tmp_path: Path) -> None:
+    """Of a cluster of its own, which has rights."""
+    sizes = ("--controllers", "1", "--brokers", "1")
+    with running_cluster(tmp_path / "data", *sizes, "--doors", "grpc,remoting") as cluster:
+        async with AdminClient(cluster.bootstrap) as admin:
+            await admin.users.create("root", is_super=True)
+            root = await admin.users.add_key("root", signs=True)
+            await admin.security.set("on")
+        peer = PacelinePeer(cluster, ConnectSettings(cluster.bootstrap, root))
+        home = tmp_path / "home"
+        (home / "conf").mkdir(parents=True)
+        (home / "conf/tools.yml").write_text(
+            f"accessKey: {root.access_key}\nsecretKey: {root.secret_key}\n"
+        )
+        mqadmin = Mqadmin(nameserver=peer.nameserver, home=home)
+        scene = Scene(peer, tmp_path)
+        await scene.prepare()
+        user, password = "shop", uuid4().hex
+
+        await mqadmin("createUser", "-c", "paceline", "-u", user, "-p", password)
+        acl = ("-r", f"Topic:{scene.topic}", "-a", "Pub", "-d", "Allow")
+        await mqadmin("createAcl", "-c", "paceline", "-s", f"User:{user}", *acl)
+
+        shown = {"access_key": user, "secret_key": password}
+        sent = await scene.send("java_remoting4", scene.job("send", count=3, **shown))
+        assert judge.failures(sent) == []
+        assert len(judge.of_kind(sent, "sent")) == 3
+        wrong = {**shown, "secret_key": password[::-1]}
+        assert await scene.refused("java_remoting4", scene.job("send", count=1, **wrong))
+        await mqadmin.stop()
+        await scene.close()

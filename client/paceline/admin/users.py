@@ -4,7 +4,7 @@ docs/features/rights.md says what they mean.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import structs
@@ -78,13 +78,15 @@ class Users:
         expires_unix_ms: int | None = None,
         signs: bool = False,
         show: Callable[[Credentials], None] | None = None,
+        chosen: Credentials | None = None,
     ) -> Credentials:
         """A new access key with its secret key, which nobody can tell again. `name`: what it is
         for; `signs`: clients sign requests with it, so nodes keep it, encrypted; `show`: is given
-        the key before the cluster has it, so that no failure loses it.
-        UserNotFoundError, CommandRefusedError (TOO_MANY_KEYS)."""
+        the key before the cluster has it, so that no failure loses it; `chosen`: the key, in place
+        of one made at random. To give a user a key again that it has changes nothing.
+        UserNotFoundError, CommandRefusedError (KEY_EXISTS, TOO_MANY_KEYS)."""
         random = self._requests.cluster.random
-        made = Credentials(
+        made = chosen or Credentials(
             access_key="pk" + random.token(_ACCESS_KEY_BYTES).hex(),
             secret_key="sk_" + random.token(_SECRET_KEY_BYTES).hex(),
         )
@@ -179,11 +181,18 @@ class Policies:
             "sources": list(sources),
             "decision": decision,
         }
-        return await self._edit(user, resource, [entry], is_default=is_default)
+        return await self.set_entries(user, [entry], is_default=is_default)
+
+    async def set_entries(
+        self, user: str, entries: Sequence[Row], *, is_default: bool = False
+    ) -> int:
+        """As `set_entry`, of several resources at once; entries as of `put`."""
+        resources = {entry["resource"] for entry in entries}
+        return await self._edit(user, resources, entries, is_default=is_default)
 
     async def remove_entry(self, user: str, resource: str, *, is_default: bool = False) -> int:
         """Take out what the policy of a user says of a resource."""
-        return await self._edit(user, resource, [], is_default=is_default)
+        return await self._edit(user, {resource}, [], is_default=is_default)
 
     async def explain(self, user: str, action: str, resource: str, *, source: str = "") -> Row:
         """`is_allowed`, `why`, and the `entry` that decides. UserNotFoundError."""
@@ -191,12 +200,14 @@ class Policies:
         request = read_request(calls.Explain, {**document, "linearizable": True})
         return await self._requests.read(request)
 
-    async def _edit(self, user: str, resource: str, entries: list[Row], *, is_default: bool) -> int:
-        """Of one resource; repeated where somebody else was faster."""
+    async def _edit(
+        self, user: str, resources: Collection[str], entries: Sequence[Row], *, is_default: bool
+    ) -> int:
+        """Of some resources; repeated where somebody else was faster."""
         name = "default" if is_default else "custom"
         for turn in range(_EDITS_MAX):
             now = await self.get(user)
-            kept = [entry for entry in now[name] if entry["resource"] != resource]
+            kept = [entry for entry in now[name] if entry["resource"] not in resources]
             changed = {**now, name: [*kept, *entries]}
             try:
                 return await self.put(

@@ -162,6 +162,7 @@ class BlockingPolicies(Part[Policies]):
     get = waits(Policies.get)
     put = waits(Policies.put)
     set_entry = waits(Policies.set_entry)
+    set_entries = waits(Policies.set_entries)
     remove_entry = waits(Policies.remove_entry)
     explain = waits(Policies.explain)
 

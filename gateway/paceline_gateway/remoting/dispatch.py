@@ -34,6 +34,7 @@ from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode
 from paceline_gateway.remoting.codec.frames import Command
 from paceline_gateway.remoting.controllers import Controllers
 from paceline_gateway.remoting.naming import Addresses, Naming
+from paceline_gateway.remoting.rights import Encryption, Rights
 from paceline_gateway.remoting.state.clients import Clients
 from paceline_gateway.remoting.state.peers import Peer
 from paceline_gateway.remoting.state.users import RemotingUser
@@ -43,7 +44,7 @@ log = logging.getLogger("paceline.gateway")
 Handler = Callable[[Call], Awaitable[Command]]
 
 
-class Authenticator(Protocol):
+class Authenticator(Encryption, Protocol):
     """Who asks."""
 
     def remoting(
@@ -109,6 +110,7 @@ class Dispatcher:
             **admin.AT_BROKER,
             **connections.AT_BROKER,
             **nodes.AT_BROKER,
+            **Rights(authenticator).handlers(),
         }
 
     @property

@@ -1,4 +1,4 @@
-"""What mqadmin asks of a real cluster, as bytes: controllers, consumers."""
+"""What mqadmin asks of a real cluster, as bytes: users, ACLs, controllers, consumers."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -16,6 +16,9 @@ from paceline_gateway.remoting.codec.frames import Command
 from paceline_gateway.remoting.codec.store_format import decode_messages
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PASSWORD = "kT3-0123456789abcdef"
+
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def admin(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AdminClient]:
@@ -36,6 +39,88 @@ async def asked(client: RemotingClient, code: int, document: Any = None, **field
     answer = await client.ask(code, fields, body)
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     return answer
+
+
+async def user_of(client: RemotingClient, name: str) -> Any:
+    body = bytes((await asked(client, RequestCode.AUTH_GET_USER, username=name)).body)
+    return orjson.loads(body) if body else None
+
+
+async def test_a_user_of_mqadmin_has_a_key_that_signs(
+    admin: AdminClient, client: RemotingClient
+) -> None:
+    told = {"username": "shop", "password": PASSWORD, "userType": "Normal"}
+    for _ in range(2):  # mqadmin asks each broker
+        await asked(client, RequestCode.AUTH_CREATE_USER, told, username="shop")
+
+    made = await admin.users.get("shop")
+    assert [(key["access_key"], key["name"]) for key in made["keys"]] == [("shop", "mqadmin")]
+    shown = await user_of(client, "shop")
+    assert shown == {"username": "shop", "userType": "Normal", "userStatus": "enable"}
+    listed = await asked(client, RequestCode.AUTH_LIST_USER, filter="sho")
+    assert orjson.loads(bytes(listed.body)) == [shown]
+
+    other = {**told, "password": PASSWORD[::-1]}
+    again = await client.ask(
+        RequestCode.AUTH_CREATE_USER, {"username": "shop"}, orjson.dumps(other)
+    )
+    assert again.code != ResponseCode.SUCCESS
+    assert "there is an access key shop" in (again.remark or "")
+    for _ in range(2):
+        await asked(client, RequestCode.AUTH_UPDATE_USER, other, username="shop")
+    await asked(client, RequestCode.AUTH_UPDATE_USER, {"userStatus": "disable"}, username="shop")
+    assert (await user_of(client, "shop"))["userStatus"] == "disable"
+    assert len((await admin.users.get("shop"))["keys"]) == 1
+
+    for _ in range(2):
+        await asked(client, RequestCode.AUTH_DELETE_USER, username="shop")
+    assert await user_of(client, "shop") is None
+
+
+async def test_a_password_that_is_no_secret_key_is_refused(
+    admin: AdminClient, client: RemotingClient
+) -> None:
+    told = orjson.dumps({"password": "rocketmq", "userType": "Normal"})
+
+    answer = await client.ask(RequestCode.AUTH_CREATE_USER, {"username": "weak"}, told)
+
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert "16 to 128" in (answer.remark or "")
+    assert "rocketmq" not in (answer.remark or "").lower().replace("rocketmq's", "")
+    assert "weak" not in [user["user"] for user in await admin.users.all()]
+
+
+async def test_acls_are_policies(admin: AdminClient, client: RemotingClient) -> None:
+    await admin.users.create("reader")
+    subject = "User:reader"
+
+    def told(resource: str, action: str, decision: str = "Allow") -> dict[str, Any]:
+        entry = {"resource": resource, "actions": [action], "decision": decision}
+        return {"policies": [{"entries": [{**entry, "sourceIps": ["10.1.0.0/16"]}]}]}
+
+    for each in (told("Topic:orders*", "sub"), told("group:g", "ALL", "deny")):
+        await asked(client, RequestCode.AUTH_CREATE_ACL, each, subject=subject)
+    await asked(client, RequestCode.AUTH_UPDATE_ACL, told("Group:g", "Sub"), subject=subject)
+
+    acl = orjson.loads(bytes((await asked(client, 3009, subject=subject)).body))
+    [policy] = acl["policies"]
+    assert (acl["subject"], policy["policyType"]) == (subject, "Custom")
+    assert {(row["resource"], *row["actions"], row["decision"]) for row in policy["entries"]} == {
+        ("Topic:orders*", "Sub", "Allow"),
+        ("Group:g", "Sub", "Allow"),
+    }
+    listed = await asked(client, RequestCode.AUTH_LIST_ACL, resourceFilter="orders")
+    [[row]] = [each["policies"] for each in orjson.loads(bytes(listed.body))]
+    assert [entry["resource"] for entry in row["entries"]] == ["Topic:orders*"]
+    wrong = await client.ask(
+        RequestCode.AUTH_CREATE_ACL, {"subject": subject}, orjson.dumps(told("Topic:x", "Any"))
+    )
+    assert wrong.code == ResponseCode.INVALID_PARAMETER
+    await asked(client, RequestCode.AUTH_DELETE_ACL, subject=subject, resource="Group:g")
+    assert len((await admin.policies.get("reader"))["custom"]) == 1
+    await asked(client, RequestCode.AUTH_DELETE_ACL, subject=subject)
+    assert (await admin.policies.get("reader"))["custom"] == []
+    assert bytes((await asked(client, RequestCode.AUTH_GET_ACL, subject=subject)).body) == b""
 
 
 async def test_a_door_answers_as_the_controller(admin: AdminClient, client: RemotingClient) -> None:

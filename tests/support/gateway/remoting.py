@@ -31,6 +31,9 @@ class Anybody:
     ) -> Principal:
         return Principal("anonymous", source)
 
+    def check_encrypted(self, source: str, *, is_encrypted: bool, what: str) -> None:
+        """Everybody is here."""
+
 
 class RemotingClient:
     """One connection. What the server asks by itself is in `told`."""

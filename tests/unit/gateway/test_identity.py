@@ -102,6 +102,16 @@ def test_the_hexadecimal_may_be_of_either_case() -> None:
     assert gate.door.grpc(shown, DATE, FAR, is_encrypted=True).user == "ana"
 
 
+def test_a_password_is_refused_where_others_could_read_it() -> None:
+    door = Gate().door
+
+    door.check_encrypted(FAR, is_encrypted=True, what="a password")
+    door.check_encrypted("127.0.0.1", is_encrypted=False, what="a password")
+    Gate(allow_plaintext=True).door.check_encrypted(FAR, is_encrypted=False, what="a password")
+    with pytest.raises(UnauthenticatedError, match="a password that is not encrypted"):
+        door.check_encrypted(FAR, is_encrypted=False, what="a password")
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
