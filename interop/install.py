@@ -76,7 +76,7 @@ async def installed(name: str) -> list[str]:
         for tool in language.tools:
             await check(tool)
         # Two that build at a time have a folder each; the first one to end gives it its name.
-        half = BUILT / f"half-{name}-{os.getpid()}"
+        half = BUILT.resolve() / f"half-{name}-{os.getpid()}"
         half.mkdir(parents=True)
         try:
             await language.build(folder, half)
