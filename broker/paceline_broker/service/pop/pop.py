@@ -25,6 +25,7 @@ from paceline_broker.projections.receipt_queue import Run
 from paceline_broker.service.pop.filtering import TurnLook
 from paceline_broker.service.pop.grant import PopGrant, PopRequest
 from paceline_broker.service.pop.operations import Operation, Receive, Settle, SettledReceipt, Turn
+from paceline_broker.service.pop.waiting import WaitingReceives
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
 from paceline_broker.service.topic_records import log_group
@@ -37,6 +38,8 @@ _LOOK_MS = 1_000
 """A receive that does not wait is answered after this, however much its filter has yet to see."""
 _ROWS_MAX = 50_000
 """Receipts named by the operations of one turn; what is beyond comes in the next."""
+_SERVED_MAX = 500
+"""Receives that wait are answered in one turn, and those that have just come."""
 _WAKE_SLACK_S = 0.002
 """Timers may fire a little early; log time is in whole ms."""
 
@@ -90,8 +93,7 @@ class Receipts:
         self._trust = trust
         self._new: list[Operation] = []
         self._woken: dict[tuple[str, int], None] = {}
-        self._waiting: dict[tuple[str, int], dict[Receive, None]] = {}
-        self._all_waiting: dict[Receive, None] = {}
+        self._waiting = WaitingReceives()
         self._due: dict[str, asyncio.TimerHandle] = {}
         """Per group with receivers that wait: when something in flight may fall due."""
         self._is_scheduled = False
@@ -154,7 +156,7 @@ class Receipts:
 
     @property
     def waiting_count(self) -> int:
-        return len(self._all_waiting)
+        return len(self._waiting)
 
     async def _decided(self, operation: Operation) -> Any:
         self._submit(operation)
@@ -163,8 +165,8 @@ class Receipts:
     def _check_room(self, asked: PopRequest) -> None:
         """RocketMQ's popPollingSize and maxPopPollingSize."""
         settings = self._settings
-        is_full = len(self._all_waiting) >= settings.max_pop_polling_size or any(
-            len(self._waiting.get((asked.group, key), ())) >= settings.pop_polling_size
+        is_full = len(self._waiting) >= settings.max_pop_polling_size or any(
+            len(self._waiting.at(asked.group, key)) >= settings.pop_polling_size
             for key in asked.keys
         )
         if is_full:
@@ -299,7 +301,7 @@ class Receipts:
             if is_decided:
                 self._forget(operation)
             elif operation.looks_on:
-                self._unwatch(operation)
+                self._waiting.remove(operation)
                 self._look_on(operation, turn.reader)
             else:
                 self._watch(operation)
@@ -310,7 +312,7 @@ class Receipts:
         deleted = list(filter(self._routes.is_deleted, operation.topic_ids))
         if not deleted:
             return True
-        self._unwatch(operation)  # by the keys that it was watched by
+        self._waiting.remove(operation)  # by the keys that it was watched by
         try:
             operation.leave_out(deleted)
         except PacelineError as error:
@@ -343,7 +345,7 @@ class Receipts:
 
     def _receives(self) -> list[Receive]:
         """All that wait, or are about to."""
-        return [*self._all_waiting, *(one for one in self._new if isinstance(one, Receive))]
+        return [*self._waiting, *(one for one in self._new if isinstance(one, Receive))]
 
     async def close(self) -> None:
         await cancel_and_wait(*self._warming)
@@ -354,10 +356,10 @@ class Receipts:
         """Whoever waits longest first, for as long as there is something; added to `decided` one by
         one, as they wait no more: whatever comes then, they are answered."""
         for at in woken:
-            for waiting in list(self._waiting.get(at, ())):
+            for waiting in list(self._waiting.at(*at)):
                 if waiting.future.done():
                     continue  # the asker has gone
-                if turn.rows_left == 0:
+                if turn.rows_left == 0 or len(decided) >= _SERVED_MAX:
                     self._woken[at] = None
                     self._schedule()
                     break
@@ -383,11 +385,8 @@ class Receipts:
 
     def messages_came(self, keys: Iterable[int]) -> None:
         """Confirm has passed new messages of watched queues."""
-        groups = dict.fromkeys(group for group, _ in self._waiting)
         for key in keys:
-            for group in groups:
-                if (group, key) in self._waiting:
-                    self._woken[group, key] = None
+            self._woken.update(((group, key), None) for group in self._waiting.groups_at(key))
         if self._woken:
             self._schedule()
 
@@ -401,7 +400,7 @@ class Receipts:
 
     def view_changed(self) -> None:
         """Who waits at a topic that is deleted now hears of it."""
-        for operation in list(self._all_waiting):
+        for operation in self._waiting:
             if any(map(self._routes.is_deleted, operation.topic_ids)):
                 self._submit(operation)
 
@@ -410,34 +409,22 @@ class Receipts:
         for timer in self._due.values():
             timer.cancel()
         self._due.clear()
-        waiting = list(self._all_waiting)
+        waiting = list(self._waiting)
         for operation in waiting:
-            self._unwatch(operation)
+            self._waiting.remove(operation)
         self._woken.clear()
         for operation in waiting:
             self._submit(operation)
 
     def _watch(self, operation: Receive) -> None:
-        group = operation.asked.group
-        self._all_waiting[operation] = None
+        self._waiting.add(operation)
         for key in operation.asked.keys:
             self._watch_queue(key)
-            self._waiting.setdefault((group, key), {})[operation] = None
-
-    def _unwatch(self, operation: Receive) -> None:
-        if self._all_waiting.pop(operation, operation) is operation:
-            return  # it did not wait
-        group = operation.asked.group
-        for key in operation.asked.keys:
-            waiters = self._waiting.get((group, key), {})
-            waiters.pop(operation, None)
-            if not waiters:
-                self._waiting.pop((group, key), None)
 
     def _forget(self, operation: Receive) -> None:
         if operation.timer is not None:
             operation.timer.cancel()
-        self._unwatch(operation)
+        self._waiting.remove(operation)
 
     def _time_over(self, operation: Receive) -> None:
         if not operation.is_late and not operation.is_decided:
@@ -455,10 +442,9 @@ class Receipts:
     def _arm(self, groups: Iterable[str]) -> None:
         """Have the receivers of these groups look again when something falls due."""
         for group in groups:
-            keys = [key for name, key in self._waiting if name == group]
-            if not keys:
+            dues = [self._due_of(group, key) for key in self._waiting.keys_of(group)]
+            if not dues:
                 continue
-            dues = [self._due_of(group, key) for key in keys]
             due = min((due for due in dues if due is not None), default=None)
             timer = self._due.pop(group, None)
             if timer is not None:
@@ -484,8 +470,4 @@ class Receipts:
 
     def _fell_due(self, group: str) -> None:
         del self._due[group]
-        for name, key in self._waiting:
-            if name == group:
-                self._woken[name, key] = None
-        if self._woken:
-            self._schedule()
+        self.look_again(group, self._waiting.keys_of(group))
