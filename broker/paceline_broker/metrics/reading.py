@@ -4,6 +4,7 @@ from paceline.platform.telemetry import Metrics, Samples
 from paceline.wire.names import RETRY_PREFIX
 from paceline_broker.ports import RoleState
 from paceline_broker.projections.consume_queues import topic_of
+from paceline_broker.projections.cursors import group_of
 from paceline_broker.service.long_work import LongWork
 from paceline_broker.service.service import Service
 
@@ -37,6 +38,11 @@ def register_reading(metrics: Metrics, service: Service) -> None:
         "paceline_receipts_waiting_count",
         "Receivers that wait for a message; alert near max_pop_polling_size (100,000).",
         lambda: service.receipts.waiting_count,
+    )
+    metrics.sampled(
+        "paceline_receipts_cursors_count",
+        "Clients of broadcasting groups that stand somewhere here; alert near 5,000.",
+        lambda: service.cursors.count,
     )
     metrics.sampled(
         "rocketmq_consumer_inflight_messages",
@@ -92,6 +98,6 @@ def _in_flight(service: Service) -> Samples:
         for key, queue in receipts.of_group(group).items():
             topic = service.routes.topic_name(topic_of(key))
             is_retry = "true" if topic.startswith(RETRY_PREFIX) else "false"
-            at = (topic, group, is_retry, "false")
+            at = (topic, group_of(group), is_retry, "false")
             counts[at] = counts.get(at, 0) + len(queue.in_flight)
     return counts

@@ -13,6 +13,7 @@ from zlib import crc32
 
 from paceline.types import QueueOffset
 from paceline_broker.projections.consume_queues import topic_of
+from paceline_broker.projections.cursors import group_of, names_of
 from paceline_broker.projections.locks import Token, token_json
 
 _RESET = struct.Struct("<QQ")  # queue key, generation
@@ -100,7 +101,7 @@ class QueueFacts(Protocol):
 
 
 class Offsets:
-    """Committed offsets, by group and queue key."""
+    """Committed offsets, by group (or cursor of a broadcasting one) and queue key."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[int, Committed]] = {}
@@ -111,8 +112,27 @@ class Offsets:
         return self._groups.get(group, {}).get(key)
 
     def of_group(self, group: str) -> dict[int, Committed]:
-        """A copy of everything a group has committed."""
-        return dict(self._groups.get(group, {}))
+        """A copy of everything a group has committed; of one that broadcasts, the lowest of its
+        cursors."""
+        return self._lowest(names_of(group, self._groups))
+
+    def of_all(self) -> dict[str, dict[int, Committed]]:
+        """The same of each group."""
+        names: dict[str, list[str]] = {}
+        for name in self._groups:
+            names.setdefault(group_of(name), []).append(name)
+        return {group: self._lowest(names_of(group, names[group])) for group in sorted(names)}
+
+    def _lowest(self, names: list[str]) -> dict[int, Committed]:
+        if len(names) == 1:
+            return dict(self._groups[names[0]])
+        found: dict[int, Committed] = {}
+        for name in names:
+            for key, committed in self._groups[name].items():
+                known = found.get(key)
+                if known is None or committed.offset < known.offset:
+                    found[key] = committed
+        return found
 
     def joined(self, group: str, topic_id: int) -> Joined | None:
         """When the group began to read the topic here; None: it has not, or long ago."""
@@ -183,9 +203,16 @@ class Offsets:
             del self._joined[name]
 
     def drop_group(self, group: str) -> None:
-        self._groups.pop(group, None)
-        for name in [name for name in self._joined if name[0] == group]:
-            del self._joined[name]
+        """With its cursors."""
+        for name in [name for name in self._groups if group_of(name) == group]:
+            del self._groups[name]
+        for at in [at for at in self._joined if group_of(at[0]) == group]:
+            del self._joined[at]
+
+    def drop_cursor(self, cursor: str) -> None:
+        """One client of a broadcasting group stands nowhere any more."""
+        for topic_id in {topic_of(key) for key in self._groups.pop(cursor, {})}:
+            self._joined.pop((cursor, topic_id), None)
 
     def to_json(self) -> list[list[Any]]:
         return [

@@ -27,6 +27,7 @@ from paceline_broker.projections.consume_queues import (
     queue_key,
     topic_of,
 )
+from paceline_broker.projections.cursors import group_of
 from paceline_broker.projections.locks import LockOutcome, LockRequest, Locks, Token
 from paceline_broker.projections.offsets import CommitOutcome, CommitRequest, Joined, Offsets
 from paceline_broker.projections.pins import PinRequest, Pins
@@ -37,12 +38,12 @@ from paceline_broker.projections.send_backs import SendBacks
 from paceline_broker.projections.timers import Timers
 from paceline_broker.projections.transactions import Transactions
 
-FEATURE_LEVEL = 3
+FEATURE_LEVEL = 4
 """Written into every epoch-start record; a replica that knows only a lower level stops (R29).
 
 2: retention records move the log's start and drop pins; pin records; an epoch's start may withhold
 locks (R36). 3: the message model: delayed and half messages, batches that brokers derive (R34),
-receipts."""
+receipts. 4: cursors of broadcasting groups."""
 
 
 PENDING_KINDS = frozenset({Kind.DELAY, Kind.HALF})
@@ -244,6 +245,8 @@ class Projections:
     def receipt_item(self, item: list[Any]) -> None:
         """Fold one item of the POP record that begins at `position`."""
         self._follow(self.receipts.apply_item(item, position=self.position))
+        if item[0] == "end":
+            self.offsets.drop_cursor(item[1])
 
     def _follow(self, moved: list[Moved]) -> None:
         for group, key, floor in moved:
@@ -276,7 +279,8 @@ class Projections:
                         PinRequest.from_json(document), now_unix_ms=header.store_unix_ms
                     )
                 case Kind.POP:
-                    self._follow(self.receipts.apply(document, position=header.physical_offset))
+                    for item in document["items"]:
+                        self.receipt_item(item)
                 case _:
                     raise CorruptLogError(f"kind {header.kind} is not known to this version")
         except (ValueError, KeyError, TypeError, IndexError) as error:
@@ -373,7 +377,8 @@ class Projections:
 
     def groups(self) -> set[str]:
         """Every consumer group that something here hangs on."""
-        return {*self.offsets.groups(), *self.locks.groups(), *self.receipts.groups()}
+        names = {*self.offsets.groups(), *self.locks.groups(), *self.receipts.groups()}
+        return set(map(group_of, names))
 
     def topic_ids(self) -> list[int]:
         """Every topic that something here hangs on, sorted (R35)."""

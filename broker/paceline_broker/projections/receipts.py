@@ -17,7 +17,11 @@ Items (JSON lists):
     ["bury", group, topic_id, [[key, offset, source]]]            no attempt is left: to be a dead
                                                                   letter of that topic, whose batch
                                                                   names `source`
+    ["end", cursor, []]                                          the client has gone: it stands
+                                                                  nowhere any more
 
+In a group that broadcasts, each client has a cursor, whose name is in place of the group's
+(cursors.py).
 The position of a record that gives or changes is part of the handle: an older handle is void.
 """
 
@@ -29,6 +33,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from paceline_broker.projections.consume_queues import topic_of
+from paceline_broker.projections.cursors import group_of, is_cursor, names_of
 from paceline_broker.projections.receipt_queue import Done, Grant, QueueReceipts, Run
 
 _LENGTH = struct.Struct("<I")
@@ -43,6 +48,7 @@ class ExhaustedMessage(NamedTuple):
     """A message without attempts left, on its way to the dead letters."""
 
     group: str
+    """Or a cursor of one that broadcasts."""
     key: int
     offset: int
 
@@ -80,7 +86,15 @@ class Receipts:
         return self._groups.get(group, {})
 
     def groups(self) -> list[str]:
+        """And cursors."""
         return sorted(self._groups)
+
+    def has(self, group: str) -> bool:
+        return group in self._groups
+
+    def cursors(self) -> list[str]:
+        """Of all groups that broadcast."""
+        return list(filter(is_cursor, self._groups))
 
     def is_open(self, group: str, key: int) -> bool:
         """Whether something of the queue is out at the group's receivers."""
@@ -93,9 +107,10 @@ class Receipts:
         return found is not None and found.holds(now_unix_ms)
 
     def open_count(self, group: str, key: int) -> int:
-        """Messages of the queue that are out at the group's receivers."""
-        found = self.get(group, key)
-        return 0 if found is None else len(found.in_flight)
+        """Messages of the queue that are out at the group's receivers; of one that broadcasts, each
+        as often as it is out."""
+        found = (self._groups[name].get(key) for name in names_of(group, self._groups))
+        return sum(len(receipts.in_flight) for receipts in found if receipts is not None)
 
     def keys(self) -> set[int]:
         """Queues that a group has receipts of."""
@@ -103,17 +118,14 @@ class Receipts:
 
     # -- the fold ----------------------------------------------------------------------------------
 
-    def apply(self, document: dict[str, Any], *, position: int) -> list[Moved]:
-        """Fold a POP record that lies at `position`; which committed offsets moved."""
-        moved: list[Moved] = []
-        for item in document["items"]:
-            moved += self.apply_item(item, position=position)
-        return moved
-
     def apply_item(self, item: list[Any], *, position: int) -> list[Moved]:
-        """Fold one item of the record at `position`. ValueError if it cannot be."""
+        """Fold one item of the record at `position`; which committed offsets moved. ValueError if
+        it cannot be."""
         kind, group, *rest = item
         rows = rest[-1]
+        if kind == "end":
+            self._drop_names([group])
+            return []
         queues = self._groups.setdefault(group, {})
         match kind:
             case "start":
@@ -186,9 +198,14 @@ class Receipts:
         self._forget_dying(lambda dying: topic_of(dying.key) == topic_id)
 
     def drop_group(self, group: str) -> None:
-        """Every handle is void, and so is what was to be buried."""
-        self._groups.pop(group, None)
-        self._forget_dying(lambda dying: dying.group == group)
+        """Every handle is void, and so is what was to be buried; its cursors go with it."""
+        self._drop_names([name for name in self._groups if group_of(name) == group])
+
+    def _drop_names(self, names: Iterable[str]) -> None:
+        gone = set(names)
+        for name in gone:
+            self._groups.pop(name, None)
+        self._forget_dying(lambda dying: dying.group in gone)
 
     def _forget_done(self, group: str, rows: list[list[int]]) -> None:
         done = {(group, key, offset) for key, first, end in rows for offset in range(first, end)}

@@ -169,8 +169,8 @@ def _lag(role: Role, routes: Routes) -> Samples:
         return {}
     lags: dict[tuple[str, ...], float] = {}
     projections, confirm = role.projections, role.reader.confirm
-    for group in projections.offsets.groups():
-        for key, committed in projections.offsets.of_group(group).items():
+    for group, of_group in projections.offsets.of_all().items():
+        for key, committed in of_group.items():
             queue = projections.consume_queues.get(key)
             end = 0 if queue is None else queue.confirmed_end(confirm)
             at = (routes.topic_name(topic_of(key)), group, "false", "false")

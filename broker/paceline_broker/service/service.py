@@ -32,6 +32,7 @@ from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.long_work import LongWork
 from paceline_broker.service.messages import Messages
 from paceline_broker.service.pop.calls import ReceiptCalls
+from paceline_broker.service.pop.cursors import Cursors
 from paceline_broker.service.pop.dead_letters import DeadLetterMaker
 from paceline_broker.service.pop.pop import Receipts
 from paceline_broker.service.produce.auto_create import Ask, AutoCreator
@@ -125,6 +126,7 @@ class Service:
             watch=self.fetcher.watch,
         )
         routes.on_change(self.receipts.view_changed)
+        self.cursors = Cursors(role, routes, self.receipts)
         self.sources = SourceReader(role)
         self.send_back = SendBack(
             role,
@@ -151,7 +153,9 @@ class Service:
         resend = Resend(role, routes, ledger, self.sources, self.counters)
         filters = self.fetcher.filters
         queries = QueryCalls(role, routes, ledger, self.work)
-        self.receipt_calls = ReceiptCalls(self.receipts, routes, self.creator, filters)
+        self.receipt_calls = ReceiptCalls(
+            self.receipts, self.cursors, routes, self.creator, filters
+        )
         send_backs = SendBackCalls(self.send_back, resend, routes)
         for part in (
             self.receipt_calls,
@@ -194,6 +198,7 @@ class Service:
         self.transactions.checks.role_changed()
         self.receipts.role_changed()
         self.dead_letters.role_changed()
+        self.cursors.role_changed()
 
     def connection_lost(self, connection: Hashable) -> None:
         """A stream has closed."""
@@ -210,6 +215,7 @@ class Service:
     async def close(self) -> None:
         """Forget what waits. Doors are closed before."""
         self.coordinator.close()
+        await self.cursors.close()
         await self.receipts.close()
         await self.dead_letters.close()
         await self.creator.close()

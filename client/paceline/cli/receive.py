@@ -21,6 +21,11 @@ MESSAGES_MAX = 32
 """Of one receive; more are received in turn."""
 
 
+_client_option = click.option(
+    "--client-id", help="Which client of a group that broadcasts; a new one by default."
+)
+
+
 @click.command("receive", cls=Command)
 @click.argument("topics", nargs=-1, required=True)
 @click.option("--group", required=True, help="The consumer group that receives.")
@@ -49,6 +54,7 @@ MESSAGES_MAX = 32
 @click.option("--ack", "is_acked", is_flag=True, help="Acknowledge each message once printed.")
 @filter_options
 @click.option("--ordered", is_flag=True, help="A queue's next messages when the last are done.")
+@_client_option
 @cluster_options
 def command(
     topics: tuple[str, ...],
@@ -58,6 +64,7 @@ def command(
     wait_ms: int,
     is_acked: bool,
     ordered: bool,
+    client_id: str | None,
     wanted: "Filter",
     connect: Connect,
     as_json: bool,
@@ -75,14 +82,15 @@ def command(
     from paceline.filters import Subscription
 
     asked = [Subscription(topic, wanted) for topic in topics]
-    work = _receive(connect, asked, group, count_max, options, is_acked=is_acked, as_json=as_json)
+    me = {"group": group, "client_id": client_id}
+    work = _receive(connect, asked, me, count_max, options, is_acked=is_acked, as_json=as_json)
     run_async(work)
 
 
 async def _receive(
     connect: Connect,
     topics: "Sequence[Subscription]",
-    group: str,
+    me: dict[str, Any],
     count_max: int,
     options: dict[str, Any],
     *,
@@ -96,7 +104,7 @@ async def _receive(
     async with open_cluster(connect) as cluster:
         for topic in topics:
             await find_topic(cluster, topic.topic)
-        consumer = SimpleConsumer(cluster, group=group, topics=topics, settings=settings)
+        consumer = SimpleConsumer(cluster, **me, topics=topics, settings=settings)
         async with consumer:
             left = count_max
             while left > 0:
@@ -132,26 +140,29 @@ def _echo(messages: "list[PoppedMessage]", *, as_json: bool) -> None:
 @click.command("ack", cls=Command)
 @click.argument("handles", nargs=-1, required=True)
 @click.option("--group", required=True, help="The consumer group that received the messages.")
+@_client_option
 @cluster_options
-def ack(handles: tuple[str, ...], group: str, connect: Connect, as_json: bool) -> None:
+def ack(
+    handles: tuple[str, ...], group: str, client_id: str | None, connect: Connect, as_json: bool
+) -> None:
     """Acknowledge received messages by their handles.
 
     They are done: nobody of the group is given them again.
     """
-    run_async(_ack(connect, handles, group))
+    run_async(_ack(connect, handles, {"group": group, "client_id": client_id}))
     if as_json:
         echo_json({"acknowledged": len(handles)})
     else:
         click.echo(f"acknowledged {len(handles)} message{'s' * (len(handles) != 1)}")
 
 
-async def _ack(connect: Connect, handles: tuple[str, ...], group: str) -> None:
+async def _ack(connect: Connect, handles: tuple[str, ...], me: dict[str, Any]) -> None:
     from paceline.consumer.simple import SimpleConsumer
     from paceline.wire.receipts import parse_handle
 
-    async with open_cluster(connect) as cluster, SimpleConsumer(cluster, group=group) as consumer:
+    async with open_cluster(connect) as cluster, SimpleConsumer(cluster, **me) as consumer:
         for handle in handles:
-            parse_handle(handle, cluster.namespace.full_group(group))
+            parse_handle(handle, cluster.namespace.full_group(me["group"]))
         await consumer.ack(handles)
 
 
@@ -164,26 +175,38 @@ async def _ack(connect: Connect, handles: tuple[str, ...], group: str) -> None:
     required=True,
     help="From now: 10000 or more, or 0 to give them back at once.",
 )
+@_client_option
 @cluster_options
 def change_invisible(
-    handles: tuple[str, ...], group: str, invisible_ms: int, connect: Connect, as_json: bool
+    handles: tuple[str, ...],
+    group: str,
+    invisible_ms: int,
+    client_id: str | None,
+    connect: Connect,
+    as_json: bool,
 ) -> None:
     """Extend the invisible time of received messages.
 
     Prints the new handle of each; the old ones are void.
     """
-    run_async(_change_invisible(connect, handles, group, invisible_ms, as_json=as_json))
+    me = {"group": group, "client_id": client_id}
+    run_async(_change_invisible(connect, handles, me, invisible_ms, as_json=as_json))
 
 
 async def _change_invisible(
-    connect: Connect, handles: tuple[str, ...], group: str, invisible_ms: int, *, as_json: bool
+    connect: Connect,
+    handles: tuple[str, ...],
+    me: dict[str, Any],
+    invisible_ms: int,
+    *,
+    as_json: bool,
 ) -> None:
     from paceline.consumer.simple import SimpleConsumer
     from paceline.wire.receipts import parse_handle
 
-    async with open_cluster(connect) as cluster, SimpleConsumer(cluster, group=group) as consumer:
+    async with open_cluster(connect) as cluster, SimpleConsumer(cluster, **me) as consumer:
         for handle in handles:
-            parse_handle(handle, cluster.namespace.full_group(group))
+            parse_handle(handle, cluster.namespace.full_group(me["group"]))
         for handle in handles:
             changed, until_unix_ms = await consumer.change_handle(handle, invisible_ms)
             if as_json:

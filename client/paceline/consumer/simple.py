@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 
 from paceline.consumer.fetch.batch_reader import BatchReader, Range
 from paceline.consumer.group.membership import MemberInfo
+from paceline.consumer.group_settings import settings_of
 from paceline.consumer.hooks import ConsumeHooks
 from paceline.consumer.pop.ack_batcher import AckBatcher, receipts_call, refusal
 from paceline.consumer.pop.lease_renewal import LeaseRenewal
@@ -84,9 +85,10 @@ class SimpleConsumer(Client):
     ) -> None:
         """`topics`: names, or subscriptions with a filter; without any it only acknowledges.
 
-        `client_id` is for people who look at the brokers (default: random); a gateway, which has
-        receivers of many clients, tells of those itself (`is_introduced`). BadNameError for names,
-        ConfigError for settings.
+        `client_id` is for people who look at the brokers (default: random). A group that broadcasts
+        knows its clients by it: one that comes again goes on where it stood, one of a random id is
+        forgotten when it closes. A gateway, which has receivers of many clients, tells of those
+        itself (`is_introduced`). BadNameError for names, ConfigError for settings.
         """
         self._settings = settings or SimpleSettings()
         self._settings.validate()
@@ -96,6 +98,7 @@ class SimpleConsumer(Client):
         self._topics = [TopicName(check_topic_name(one.topic)) for one in asked]
         self._filters = {one.topic: one.filter for one in asked if one.filter != ALL}
         super().__init__(bootstrap)
+        self._comes_again = client_id is not None
         self.client_id = client_id or f"client-{self._cluster.random.token(8).hex()}"
         me = MemberInfo(
             group=self.group,
@@ -130,6 +133,9 @@ class SimpleConsumer(Client):
             self._give_back(self._kept.popleft().messages)
         for lane in self._lanes.values():
             await lane.flush()
+        is_broadcasting = settings_of(self._cluster.view, self.group).is_broadcasting
+        if is_broadcasting and not self._comes_again:
+            self._end_waiting(self._groups(), has_gone=True)
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=self._settings.call_timeout_ms / 1000)
         await cancel_and_wait(*self._tasks)
@@ -320,9 +326,10 @@ class SimpleConsumer(Client):
     def _came_late(self, task: "asyncio.Task[None]") -> None:
         self._keep(self._late.pop(task))
 
-    def _end_waiting(self, groups: Iterable[GroupName]) -> None:
-        """Tell brokers that a receive has ended, so that they give messages to others."""
-        request = wire.EndReceive(group=self.group, client_id=self.client_id)
+    def _end_waiting(self, groups: Iterable[GroupName], *, has_gone: bool = False) -> None:
+        """Tell brokers that a receive has ended, so that they give messages to others; or that this
+        client does not come back."""
+        request = wire.EndReceive(group=self.group, client_id=self.client_id, has_gone=has_gone)
         for group in groups:
             connection = self._links.link(group).connection
             if connection is not None:
@@ -390,7 +397,7 @@ class SimpleConsumer(Client):
         lane = self._lanes.get(group)
         if lane is None:
             timeout_ms = self._settings.call_timeout_ms
-            lane = AckBatcher(self._links, group, self.group, timeout_ms=timeout_ms)
+            lane = AckBatcher(self._links, group, self.group, self.client_id, timeout_ms=timeout_ms)
             self._lanes[group] = lane
         return lane
 
@@ -426,7 +433,11 @@ class SimpleConsumer(Client):
         self, group: str, handles: list[str], invisible_ms: int, *, is_unseen: bool = False
     ) -> list[wire.ReceiptRow]:
         request = wire.Invisible(
-            group=self.group, handles=handles, invisible_ms=invisible_ms, unseen=is_unseen
+            group=self.group,
+            client_id=self.client_id,
+            handles=handles,
+            invisible_ms=invisible_ms,
+            unseen=is_unseen,
         )
         timeout_ms = self._settings.call_timeout_ms
         return await receipts_call(self._links, GroupName(group), request, timeout_ms=timeout_ms)

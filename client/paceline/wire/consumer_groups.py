@@ -75,6 +75,8 @@ class SettingsChanges(Row, kw_only=True):
     consume_from_min_enable: bool | None = None
     consume_broadcast_enable: bool | None = None
     consume_message_orderly: bool | None = None
+    message_model: Literal["clustering", "broadcasting"] | None = None
+    consume_from_where: Literal["first", "last"] | None = None
     retry_queue_nums: Annotated[int, Meta(ge=1, le=RETRY_QUEUES_MAX)] | None = None
     retry_max_times: Annotated[int, Meta(ge=0, le=RETRY_TIMES_MAX)] | None = None
     retry_policy: RetryPolicyChanges | None = None
@@ -101,6 +103,12 @@ class ConsumerGroupSettings:
     """False: nobody of the group may broadcast (NO_PERMISSION)."""
     consume_message_orderly: bool = False
     """Its simple consumers get a queue's messages one after the other."""
+    message_model: Literal["clustering", "broadcasting"] = "clustering"
+    """"broadcasting": each of its simple consumers gets every message, by its client id. Other
+    consumers say themselves whether they broadcast."""
+    consume_from_where: Literal["first", "last"] = "last"
+    """Where a simple consumer of a broadcasting group that is new begins on a queue: "first" or
+    "last"."""
     retry_queue_nums: int = 1
     """Queues of %RETRY%group in each broker group."""
     retry_max_times: int = 16
@@ -113,6 +121,11 @@ class ConsumerGroupSettings:
     consume_timeout_minute: int = 15
     """How long a listener call of a push consumer may take that does not say so itself."""
     attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_broadcasting(self) -> bool:
+        """Whether each of its simple consumers gets every message."""
+        return self.message_model == "broadcasting"
 
     def forbidden_by(self, *, is_broadcasting: bool) -> str | None:
         """Name of the setting that keeps its members from consuming; None: they may."""

@@ -232,6 +232,7 @@ class OffsetCalls:
         """A group that is not on record must have committed something here, or be called `new`:
         offsets under a misspelt name would be nobody's."""
         group = check_name(asked.group, "group")
+        self._check_shared(group)
         keys = self._keys(asked)
         at = self._target(asked)
         wanted = await at(keys)
@@ -250,6 +251,7 @@ class OffsetCalls:
     async def clone(self, asked: wire.CloneOffsets) -> wire.Moved:
         group = check_name(asked.group, "group")
         source = check_name(asked.source, "source")
+        self._check_shared(group)
         keys = self._keys(asked)
 
         def ask(found: Projections) -> tuple[dict[int, Committed], dict[int, Committed]]:
@@ -260,6 +262,16 @@ class OffsetCalls:
         theirs, ours = await self._ledger.query(ask)
         wanted = [(key, int(theirs[key].offset)) for key in keys if key in theirs]
         return await self._move(group, wanted, ours)
+
+    def _check_shared(self, group: str) -> None:
+        """BadRequestError for a group that broadcasts."""
+        if self._routes.settings_of(group).is_broadcasting:
+            raise BadRequestError(
+                f"consumer group {group} broadcasts: each of its clients stands where it is, and"
+                " there are no offsets of the group to move; where new clients begin is its setting"
+                " consume_from_where",
+                field="group",
+            )
 
     def _keys(self, asked: wire.Reset | wire.CloneOffsets) -> list[int]:
         """The queues meant: those named, or all that the topic has in this broker group."""

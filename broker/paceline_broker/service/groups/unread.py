@@ -57,11 +57,9 @@ def _unread(found: Projections, topic_id: int, first: int) -> list[wire.UnreadRo
     delayed ones, and halves of open transactions. Without the queue they would be buried (R35).
     """
     known = found.topics.get(topic_id)
-    offsets = found.offsets
-    all_groups = {group: offsets.of_group(group) for group in offsets.groups()}
     readers: dict[str | None, dict[int, Committed]] = {
         group: committed
-        for group, committed in all_groups.items()
+        for group, committed in found.offsets.of_all().items()
         if any(topic_of(key) == topic_id for key in committed)
     }
     rows = []

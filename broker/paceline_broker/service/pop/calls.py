@@ -18,7 +18,9 @@ from paceline.wire.calls.request import to_json
 from paceline.wire.names import check_name, check_topic_name, retry_topic
 from paceline.wire.receipts import ATTEMPT_MAX, Receipt, format_handle, parse_handle, why_refused
 from paceline_broker.projections.consume_queues import queue_key, queue_of, topic_of
+from paceline_broker.projections.cursors import cursor_of
 from paceline_broker.service.fetch.filters import FilterRegistry
+from paceline_broker.service.pop.cursors import Cursors
 from paceline_broker.service.pop.grant import PopGrant, PopRequest
 from paceline_broker.service.pop.operations import SettledReceipt
 from paceline_broker.service.pop.pop import Receipts
@@ -31,9 +33,15 @@ class ReceiptCalls:
     """Handlers of one broker."""
 
     def __init__(
-        self, receipts: Receipts, routes: Routes, creator: AutoCreator, filters: FilterRegistry
+        self,
+        receipts: Receipts,
+        cursors: Cursors,
+        routes: Routes,
+        creator: AutoCreator,
+        filters: FilterRegistry,
     ) -> None:
         self._filters = filters
+        self._cursors = cursors
         self._receipts = receipts
         self._routes = routes
         self._creator = creator
@@ -63,22 +71,23 @@ class ReceiptCalls:
         group = check_name(wanted.group, "group")
         keys = self._keys(await self._subscriptions(wanted, caller))
         await self._creator.ensure_group(group)  # with the topic of its dead letters
-        self._routes.check_consume(group)  # NoPermissionError
+        name = await self._cursors.admit(group, wanted.client_id)
         settings = self._routes.settings_of(group)
         filters = {key: one for key, one in keys.items() if one != ALL}
+        is_cursor = name != group
         retries = self._routes.find_topic(retry_topic(group))
-        if retries is not None:
+        if retries is not None and not is_cursor:  # nobody else's retries
             self._add_queues(keys, retries.topic_id, ALL)
         asked = PopRequest(
-            group=group,
+            group=name,
             client_id=wanted.client_id,
             keys=tuple(keys),
             has_priorities=self._routes.with_priorities.intersection(map(topic_of, keys)),
             filters=filters,
             messages_max=wanted.max_messages,
             invisible_ms=wanted.invisible_ms,
-            start=wanted.start,
-            is_from_min=settings.consume_from_min_enable,
+            start=settings.consume_from_where if is_cursor else wanted.start,
+            is_from_min=is_cursor or settings.consume_from_min_enable,
             is_ordered=wanted.order or settings.consume_message_orderly,
             attempts_max=min(ATTEMPT_MAX, settings.retry_max_times + 1),
         )
@@ -120,14 +129,19 @@ class ReceiptCalls:
 
     async def _end_receive(self, asked: wire.EndReceive) -> wire.EndedReceives:
         group = check_name(asked.group, "group")
-        return wire.EndedReceives(self._receipts.end_receives(group, asked.client_id))
+        cursor = cursor_of(group, asked.client_id)
+        ended = sum(self._receipts.end_receives(name, asked.client_id) for name in (group, cursor))
+        if asked.has_gone:
+            await self._cursors.end(cursor)
+        return wire.EndedReceives(ended)
 
     # -- receipts ----------------------------------------------------------------------------------
 
     async def _ack(self, asked: wire.Ack) -> wire.Receipts:
         group = check_name(asked.group, "group")
         receipts = self._parsed(asked.handles, group)
-        return _answer(await self._receipts.acknowledge(group, receipts), group)
+        name = self._cursors.of_receipts(group, asked.client_id)
+        return _answer(await self._receipts.acknowledge(name, receipts), group)
 
     async def _invisible(self, asked: wire.Invisible) -> wire.Receipts:
         group = check_name(asked.group, "group")
@@ -139,7 +153,8 @@ class ReceiptCalls:
                 f" {wire.INVISIBLE_MS_MAX}, not {invisible_ms}",
                 field="invisible_ms",
             )
-        settled = await self._receipts.change(group, receipts, invisible_ms, is_unseen=asked.unseen)
+        name = self._cursors.of_receipts(group, asked.client_id)
+        settled = await self._receipts.change(name, receipts, invisible_ms, is_unseen=asked.unseen)
         return _answer(settled, group)
 
     def _parsed(self, handles: Sequence[str], group: str) -> list[Receipt]:

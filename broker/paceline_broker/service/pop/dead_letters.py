@@ -17,9 +17,10 @@ from paceline.errors import OffsetOutOfRangeError, PacelineError, StorageError
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.ports import Role
+from paceline_broker.projections.cursors import group_of
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.receipt_queue import Run
-from paceline_broker.projections.receipts import ExhaustedMessage
+from paceline_broker.projections.receipts import ExhaustedMessage, Letter
 from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.retry.send_back import SendBack
 from paceline_broker.service.retry.source_messages import Source, SourceReader, Wanted
@@ -37,6 +38,7 @@ class Exhausted(NamedTuple):
     """A message without an attempt left. `position`: of the grant it came back from."""
 
     group: str
+    """Or a cursor of one that broadcasts."""
     key: int
     offset: int
     position: int
@@ -135,13 +137,13 @@ class DeadLetterMaker:
         return {one: found[at] for at, one in enumerate(some) if at in found}
 
     async def _finish(self, group: str, dying: list[ExhaustedMessage]) -> None:
-        await self._send_back.ensure(group)
+        await self._send_back.ensure(group_of(group))
         read = await self._read(dying)
         self._stuck.difference_update(one for one in dying if one not in read)
         writer = self._role.writer()
         writer.ensure_can_append()
         projections = self._role.projections
-        self._send_back.dead_topic_id(group)
+        self._send_back.dead_topic_id(group_of(group))
         now = self._ledger.log_time_ms()
         still = set(projections.receipts.dying.values())
         gone = [
@@ -152,7 +154,8 @@ class DeadLetterMaker:
         sources = [
             source for one, source in read.items() if isinstance(source, Source) and one in still
         ]
-        self._send_back.dead_letter(writer, projections, group, sources, store_unix_ms=now)
+        name = group_of(group)
+        self._send_back.dead_letter(writer, projections, name, sources, store_unix_ms=now)
         if gone:  # retention was quicker
             self._append(["drop", group, gone], now)
         self._drop_known(group, sources, now)
@@ -160,27 +163,31 @@ class DeadLetterMaker:
         await self._ledger.confirmed(writer)
 
     async def _begin(self, group: str, some: list[Exhausted]) -> None:
-        await self._send_back.ensure(group)
+        await self._send_back.ensure(group_of(group))
         read = await self._read(some)
         self._waiting.update(dict.fromkeys(one for one in some if one not in read))
         writer = self._role.writer()
         writer.ensure_can_append()
         projections = self._role.projections
-        topic_id = self._send_back.dead_topic_id(group)
+        topic_id = self._send_back.dead_topic_id(group_of(group))
         now = self._ledger.log_time_ms()
         if self._trust() is ClockTrust.DIFFERS:
             return  # nothing expires (R29)
         buried = [
             source
             for one, source in read.items()
-            if isinstance(source, Source) and _is_exhausted(projections, one, now)
+            if isinstance(source, Source)
+            and _is_exhausted(projections, one, now)
+            # Another client's of a group that broadcasts is finished first, and closes one only.
+            and Letter(topic_id, source.packed) not in projections.receipts.dying
         ]
         if not buried:
             return
         rows = [[source.key, source.offset, source.packed] for source in buried]
         try:
             self._append(["bury", group, topic_id, rows], now)
-            self._send_back.dead_letter(writer, projections, group, buried, store_unix_ms=now)
+            name = group_of(group)
+            self._send_back.dead_letter(writer, projections, name, buried, store_unix_ms=now)
             self._drop_known(group, buried, now)
             self._on_buried(group, {source.key for source in buried})
         except StorageError as error:  # the mastership is over (R22)

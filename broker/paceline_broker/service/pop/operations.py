@@ -10,6 +10,7 @@ from paceline.records.header import pack_source
 from paceline.wire.receipts import Receipt
 from paceline_broker.ports import LogReader, LogWriter
 from paceline_broker.projections.consume_queues import topic_of
+from paceline_broker.projections.cursors import group_of
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.receipt_queue import ReceiptState
 from paceline_broker.service.pop.filtering import TurnLook
@@ -167,6 +168,22 @@ class Settle(Operation):
         return SettledReceipt(receipt, None, renewed, until)
 
 
+class EndCursors(Operation):
+    """Clients of broadcasting groups have gone."""
+
+    def __init__(self, cursors: Sequence[str]) -> None:
+        """Of one group or several: at least one."""
+        super().__init__(cursors[0])
+        self._cursors = cursors
+        self.rows = len(cursors)
+
+    def decide(self, turn: Turn) -> bool:
+        for cursor in self._cursors:
+            if turn.projections.receipts.has(cursor):
+                turn.fold(["end", cursor, []])
+        return True
+
+
 class Receive(Operation):
     """A receiver, perhaps waiting."""
 
@@ -213,6 +230,7 @@ def _is_deleted_or_dead(turn: Turn, group: str, receipt: Receipt) -> bool:
     queue = projections.consume_queues.get(key)
     if queue is None or offset < queue.start:
         return True
+    group = group_of(group)
     topic_id = turn.dead_topic_id(group)
     if topic_id is None:
         return False

@@ -21,10 +21,18 @@ from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.wire.receipts import Receipt
 from paceline_broker.controllers.clock_skew import ClockTrust
 from paceline_broker.ports import LogReader, LogWriter, Role
+from paceline_broker.projections.cursors import group_of
 from paceline_broker.projections.receipt_queue import Run
 from paceline_broker.service.pop.filtering import TurnLook
 from paceline_broker.service.pop.grant import PopGrant, PopRequest
-from paceline_broker.service.pop.operations import Operation, Receive, Settle, SettledReceipt, Turn
+from paceline_broker.service.pop.operations import (
+    EndCursors,
+    Operation,
+    Receive,
+    Settle,
+    SettledReceipt,
+    Turn,
+)
 from paceline_broker.service.pop.waiting import WaitingReceives
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.settings import ServiceSettings
@@ -154,6 +162,10 @@ class Receipts:
             self._time_over(waiting)
         return len(found)
 
+    async def end_cursors(self, cursors: Sequence[str]) -> None:
+        """Forget where these clients stand, after what they have asked before."""
+        await self._decided(EndCursors(cursors))
+
     @property
     def waiting_count(self) -> int:
         return len(self._waiting)
@@ -200,7 +212,8 @@ class Receipts:
         projections = self._role.projections
         now = writer.appender.log_time_ms()
         try:
-            for group in sorted({one.group for one in new} | {group for group, _ in woken}):
+            groups = {one.group for one in new} | {group for group, _ in woken}
+            for group in sorted(set(map(group_of, groups))):
                 log_group(writer, projections, self._routes, group, store_unix_ms=now)
         except PacelineError as error:
             self._refuse_turn(new, woken, error)

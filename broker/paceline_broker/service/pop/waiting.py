@@ -6,7 +6,7 @@ from paceline_broker.service.pop.operations import Receive
 
 
 class WaitingReceives:
-    """Owned by `Receipts`."""
+    """Owned by `Receipts`. A group is also a cursor of one that broadcasts."""
 
     def __init__(self) -> None:
         self._at: dict[tuple[str, int], dict[Receive, None]] = {}

@@ -100,8 +100,8 @@ class QueryCalls:
         key = queue_key(topic.topic_id, asked.queue)
 
         def ask(projections: Projections) -> list[wire.TrackedGroup]:
-            offsets = projections.offsets
-            found = [(group, offsets.get(group, key)) for group in offsets.groups()]
+            all_groups = projections.offsets.of_all()
+            found = [(group, of_group.get(key)) for group, of_group in all_groups.items()]
             return [
                 wire.TrackedGroup(
                     group=group,

@@ -47,11 +47,17 @@ class AckBatcher:
     """Owned by one `SimpleConsumer`."""
 
     def __init__(
-        self, links: GroupLinks, broker_group: GroupName, group: str, *, timeout_ms: int
+        self,
+        links: GroupLinks,
+        broker_group: GroupName,
+        group: str,
+        client_id: str,
+        *,
+        timeout_ms: int,
     ) -> None:
         self._links = links
         self._broker_group = broker_group
-        self._group = group
+        self._group, self._client_id = group, client_id
         self._timeout_ms = timeout_ms
         self._waiting: deque[tuple[str, _Wanted]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -86,7 +92,8 @@ class AckBatcher:
         self._pump()
 
     async def _call(self, rows: list[tuple[str, _Wanted]]) -> None:
-        request = wire.Ack(group=self._group, handles=[handle for handle, _ in rows])
+        handles = [handle for handle, _ in rows]
+        request = wire.Ack(group=self._group, client_id=self._client_id, handles=handles)
         try:
             answers = await receipts_call(
                 self._links, self._broker_group, request, timeout_ms=self._timeout_ms

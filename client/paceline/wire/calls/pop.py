@@ -77,6 +77,8 @@ class EndReceive(Request[EndedReceives], kw_only=True):
     needs = (on_group(SUB),)
     group: Text
     client_id: ClientId
+    has_gone: bool = False
+    """It does not come back: where it stands in a group that broadcasts is forgotten."""
 
 
 class ReceiptRow(Answer, kw_only=True, omit_defaults=True):
@@ -101,6 +103,8 @@ class Ack(Request[Receipts], kw_only=True):
     routes = (Route("POST", "/v1/groups/{group}/ack"),)
     needs = (on_group(SUB),)
     group: Text
+    client_id: ClientId | None = None
+    """That received them; of a group that broadcasts it must be named."""
     handles: Handles
 
 
@@ -110,6 +114,8 @@ class Invisible(Request[Receipts], kw_only=True):
     routes = (Route("POST", "/v1/groups/{group}/invisible"),)
     needs = (on_group(SUB),)
     group: Text
+    client_id: ClientId | None = None
+    """That received them; of a group that broadcasts it must be named."""
     handles: Handles
     invisible_ms: Annotated[int, Meta(ge=0, le=INVISIBLE_MS_MAX)]
     unseen: bool = False
