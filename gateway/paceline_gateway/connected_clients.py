@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from paceline.consumer.group_settings import settings_of
 from paceline.errors import OverloadedError, PacelineError
 from paceline.filters import Filter, told
 from paceline.platform.ports import Clock
@@ -70,6 +71,8 @@ class ConnectedClient:
     """When brokers were told of it; None: not as it is now."""
     was_told: bool = False
     """Brokers list it, as it is or was."""
+    has_left: bool = False
+    """It said that it goes, and does not come back."""
 
     @property
     def broker_id(self) -> str:
@@ -85,6 +88,7 @@ class ConnectedClient:
         """What brokers are told: once for each group."""
         filters = {topic: told(wanted) for topic, wanted in self.topics.items() if wanted}
         is_consumer = self.kind == "consumer"
+        view = None if self.cluster is None else self.cluster.cluster.view
         for group in sorted(self.groups) or (["DEFAULT_PRODUCER"] if not is_consumer else []):
             yield Client(
                 kind=self.kind,
@@ -93,7 +97,7 @@ class ConnectedClient:
                 version=_text(self.version, VERSION_LENGTH_MAX),
                 language=_text(self.language, LANGUAGE_LENGTH_MAX),
                 topics=list(self.topics)[:TOPICS_MAX],
-                message_model="clustering" if is_consumer else None,
+                message_model=settings_of(view, group).message_model if is_consumer else None,
                 filters=filters if is_consumer else None,
                 door=self.door,
                 has_gone=has_gone,
@@ -148,6 +152,7 @@ class ConnectedClients:
         """A client says that it goes. Idempotent."""
         client = self._clients.get(key)
         if client is not None:
+            client.has_left = True
             self._forget(client)
             if client.was_told:
                 self._leaving.put_nowait(client)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 import orjson
+import pytest
 from interop.mqadmin import mqadmin
 from interop.rocketmq import CLUSTER, RocketMQ
 from tests.support.process.harness import RunningCluster, the_master
@@ -35,8 +36,10 @@ class Peer(Protocol):
         """A topic that nobody has used. `kind`: NORMAL, FIFO, DELAY, TRANSACTION or PRIORITY."""
         ...
 
-    async def group(self, *, is_ordered: bool, retries_max: int) -> str:
-        """A consumer group that nobody has used."""
+    async def group(
+        self, *, is_ordered: bool, retries_max: int, is_broadcasting: bool = False
+    ) -> str:
+        """A consumer group that nobody has used; one that broadcasts begins with the first."""
         ...
 
     async def dead_letters_count(self, group: str) -> int: ...
@@ -65,7 +68,9 @@ class PacelinePeer:
             await admin.topics.create(topic, queues=4, message_type=kind)
         return topic
 
-    async def group(self, *, is_ordered: bool, retries_max: int) -> str:
+    async def group(
+        self, *, is_ordered: bool, retries_max: int, is_broadcasting: bool = False
+    ) -> str:
         group = _new_name("g")
         async with AdminClient(self._connect) as admin:
             await admin.consumer_groups.create(
@@ -73,6 +78,8 @@ class PacelinePeer:
                 consume_message_orderly=is_ordered,
                 retry_max_times=retries_max,
                 retry_policy={"type": "CUSTOMIZED", "next_ms": [RETRY_MS]},
+                message_model="broadcasting" if is_broadcasting else "clustering",
+                consume_from_where="first",
             )
         return group
 
@@ -107,7 +114,11 @@ class ToolsPeer:
             free += names
         return free.pop()
 
-    async def group(self, *, is_ordered: bool, retries_max: int) -> str:
+    async def group(
+        self, *, is_ordered: bool, retries_max: int, is_broadcasting: bool = False
+    ) -> str:
+        if is_broadcasting:
+            pytest.skip("a group of RocketMQ does not broadcast over gRPC: pop cannot")
         free = self._groups[is_ordered, retries_max]
         if not free:
             names = [_new_name("g") for _ in range(AT_ONCE)]

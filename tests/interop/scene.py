@@ -22,11 +22,18 @@ class Scene:
         self._numbers = itertools.count()
 
     async def prepare(
-        self, kind: str = "NORMAL", *, is_ordered: bool = False, retries_max: int = 16
+        self,
+        kind: str = "NORMAL",
+        *,
+        is_ordered: bool = False,
+        retries_max: int = 16,
+        is_broadcasting: bool = False,
     ) -> None:
         """Get the topic and the consumer group."""
         self.topic = await self.peer.topic(kind)
-        self.group = await self.peer.group(is_ordered=is_ordered, retries_max=retries_max)
+        self.group = await self.peer.group(
+            is_ordered=is_ordered, retries_max=retries_max, is_broadcasting=is_broadcasting
+        )
 
     def job(self, scenario: str, **fields: Any) -> Job:
         """For this test's topic and group, unless the fields say otherwise."""

@@ -285,3 +285,63 @@ async def test_nothing_is_lost_when_the_master_is_killed(scene: Scene, client: s
     received = await consumer.stop()
     assert len(judge.of_kind(sent, "sent")) > 100
     assert judge.lost(sent, received) + judge.strangers(job, received) == []
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_each_consumer_of_a_broadcasting_group_gets_everything(
+    scene: Scene, client: str
+) -> None:
+    await scene.prepare(is_broadcasting=True)
+    consumers = [await scene.start(client, scene.job(consumer_of(client))) for _ in range(2)]
+    job = scene.job("send", count=20, tags=["a", "b"])
+
+    sent = await scene.send(client, job)
+
+    for consumer in consumers:
+        await came(consumer, sent)
+        received = await consumer.stop()
+        assert judge.failures(sent) + judge.failures(received) == []
+        assert judge.lost(sent, received) + judge.strangers(job, received) == []
+        assert judge.duplicates(received) == {}
+
+
+@pytest.mark.parametrize("client", PUSHING)
+async def test_a_consumer_of_a_broadcasting_group_has_retries_of_its_own(
+    scene: Scene, client: str
+) -> None:
+    await scene.prepare(is_broadcasting=True, retries_max=1)
+    good = await scene.start(client, scene.job("push"))
+    bad = await scene.start(client, scene.job("push", fail_first=99))
+
+    sent = await scene.send(client, scene.job("send", count=3))
+
+    await came(good, sent)
+    await bad.until(
+        lambda events: len(judge.of_kind(events, "received")) >= 6,
+        what="3 messages failed twice",
+        within_s=120,
+    )
+    await scene.dead_letters(3)
+    received, failed = await good.stop(), await bad.stop()
+    assert judge.lost(sent, failed) == []
+    assert judge.wrong_attempts(received, count=1) + judge.wrong_attempts(failed, count=2) == []
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_no_consumer_of_a_broadcasting_group_loses_anything_when_the_master_is_killed(
+    scene: Scene, client: str
+) -> None:
+    await scene.prepare(is_broadcasting=True)
+    consumers = [await scene.start(client, scene.job(consumer_of(client))) for _ in range(2)]
+    job = scene.job("send", count=300, rate=30)
+    sender = await scene.start(client, job)
+    await sender.until(lambda events: len(events) > 60, what="60 messages were sent")
+
+    await scene.peer.kill_master()
+
+    sent = await sender.finish(within_s=180)
+    assert len(judge.of_kind(sent, "sent")) > 100
+    for consumer in consumers:
+        await came(consumer, sent, within_s=120)
+        received = await consumer.stop()
+        assert judge.lost(sent, received) + judge.strangers(job, received) == []

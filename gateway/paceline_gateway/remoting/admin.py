@@ -41,6 +41,8 @@ _SETTINGS = {
     "retryMaxTimes": "retry_max_times",
 }
 """SubscriptionGroupConfig's names of settings of consumer groups."""
+_ATTRIBUTES = {"message.model": "message_model", "consume.from.where": "consume_from_where"}
+"""Settings that RocketMQ's groups do not have, as attributes."""
 
 
 async def update_topic(call: Call) -> Command:
@@ -133,12 +135,23 @@ async def update_group(call: Call) -> Command:
         raise BadRequestError("a consumer group needs groupName", field="groupName")
     name, admin = document["groupName"], call.user.cluster.admin.consumer_groups
     settings = {ours: document[theirs] for theirs, ours in _SETTINGS.items() if theirs in document}
+    settings |= _settings_in(document.get("attributes"))
     view = call.user.cluster.cluster.view
     if view is None or ConsumerGroupName(name) not in view.consumer_groups:
         await admin.create(name, **settings)
     else:
         await admin.alter(name, **settings)
     return call.ok()
+
+
+def _settings_in(attributes: Any) -> dict[str, str]:
+    """Those of `{"+message.model": "BROADCASTING"}`; others are passed over."""
+    given = attributes if isinstance(attributes, dict) else {}
+    return {
+        ours: str(given[f"+{theirs}"]).lower()
+        for theirs, ours in _ATTRIBUTES.items()
+        if f"+{theirs}" in given
+    }
 
 
 async def group_config(call: Call) -> Command:
@@ -158,7 +171,10 @@ def _group_row(name: str, settings: ConsumerGroupSettings) -> dict[str, Any]:
     """SubscriptionGroupConfig."""
     return {
         **{theirs: getattr(settings, ours) for theirs, ours in _SETTINGS.items()},
-        "attributes": dict(settings.attributes),
+        "attributes": {
+            **settings.attributes,
+            **{theirs: getattr(settings, ours).upper() for theirs, ours in _ATTRIBUTES.items()},
+        },
         "brokerId": 0,
         "consumeTimeoutMinute": settings.consume_timeout_minute,
         "groupName": name,

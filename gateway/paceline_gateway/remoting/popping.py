@@ -41,7 +41,7 @@ async def pop(call: Call) -> Command:
     wait_ms = max(0, min(wire.WAIT_MS_MAX, fields.integer(request, "pollTime", 0)))
     asked = wire.Receive(
         group=group,
-        client_id=call.peer.client_id or "remoting",
+        client_id=_client_id(call),
         topics=[
             topic
             if wanted == ALL
@@ -134,7 +134,7 @@ def _header(invisible_ms: int, places: list[tuple[int, int]], now: int = 0) -> d
 async def ack(call: Call) -> Command:
     """200051."""
     group, handle = _handle(call)
-    asked = wire.Ack(group=group, handles=[handle])
+    asked = wire.Ack(group=group, client_id=_client_id(call), handles=[handle])
     try:
         answer, _ = await call.user.links.call(group_of(call), asked, timeout_ms=CALL_MS)
     except (InvalidReceiptHandleError, ReceiptExpiredError) as error:
@@ -150,7 +150,10 @@ async def change_invisible(call: Call) -> Command:
     group, handle = _handle(call)
     invisible_ms = max(0, fields.integer(call.request, "invisibleTime"))
     asked = wire.Invisible(
-        group=group, handles=[handle], invisible_ms=min(wire.INVISIBLE_MS_MAX, invisible_ms)
+        group=group,
+        client_id=_client_id(call),
+        handles=[handle],
+        invisible_ms=min(wire.INVISIBLE_MS_MAX, invisible_ms),
     )
     try:
         answer, _ = await call.user.links.call(group_of(call), asked, timeout_ms=CALL_MS)
@@ -168,6 +171,10 @@ async def change_invisible(call: Call) -> Command:
             "reviveQid": str(receipt.attempt),
         }
     )
+
+
+def _client_id(call: Call) -> str:
+    return call.peer.client_id or "remoting"
 
 
 def _handle(call: Call) -> tuple[str, str]:

@@ -4,6 +4,7 @@ import asyncio
 import signal
 from pathlib import Path
 
+import orjson
 from tests.support.gateway.real import a_client
 from tests.support.process.harness import running_cluster
 
@@ -84,3 +85,23 @@ async def test_a_native_program_replies_to_a_request_ofa_client(tmp_path: Path) 
                 CORRELATION_ID: "c1",
                 REPLY_TO_CLIENT: "10.0.0.1@1",
             }
+
+
+async def test_mqadmin_makes_a_group_that_broadcasts(tmp_path: Path) -> None:
+    with running_cluster(tmp_path / "data") as cluster:
+        async with (
+            AdminClient(cluster.bootstrap) as admin,
+            a_client(cluster.bootstrap, admin) as client,
+        ):
+            attributes = {"+message.model": "BROADCASTING", "+consume.from.where": "FIRST"}
+            wanted = {"groupName": "everyone", "attributes": attributes}
+            made = await client.ask(
+                RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, orjson.dumps(wanted)
+            )
+            told = await client.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "everyone"})
+            settings = (await admin.consumer_groups.get("everyone")).settings
+
+    assert made.code == ResponseCode.SUCCESS, made.remark
+    assert (settings.message_model, settings.consume_from_where) == ("broadcasting", "first")
+    shown = orjson.loads(bytes(told.body))["attributes"]
+    assert shown == {"message.model": "BROADCASTING", "consume.from.where": "FIRST"}

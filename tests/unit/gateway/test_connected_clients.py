@@ -10,7 +10,9 @@ from tests.support.process.harness import eventually
 from paceline.errors import OverloadedError
 from paceline.filters import Subscription
 from paceline.platform.runtime import ManualClock, cancel_and_wait, spawn
+from paceline.types import ConsumerGroupName
 from paceline.wire.calls.groups import Client
+from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
 from paceline_gateway.clusters import UserCluster
 from paceline_gateway.connected_clients import (
     GROUPS_MAX,
@@ -76,6 +78,19 @@ def test_brokers_are_told_what_they_take() -> None:
     assert (told[0].client_id, told[0].language, told[0].version) == ("host@1_2", "JAVA?", "-")
     assert (told[0].door, told[0].filters) == ("remoting", {"orders": "x"})
     assert [row.kind for row in ConnectedClient(ME, "grpc").introductions()] == ["producer"]
+
+
+def test_brokers_are_told_who_broadcasts() -> None:
+    settings = ConsumerGroupSettings(message_model="broadcasting")
+    groups = {"news": ConsumerGroupView(group=ConsumerGroupName("news"), settings=settings)}
+    cluster = SimpleNamespace(cluster=SimpleNamespace(view=SimpleNamespace(consumer_groups=groups)))
+    client = ConnectedClient(ME, "grpc", kind="consumer", groups={"news", "work"})
+    client.cluster = cast(UserCluster, cluster)
+
+    assert [(row.group, row.message_model) for row in client.introductions()] == [
+        ("news", "broadcasting"),
+        ("work", "clustering"),
+    ]
 
 
 def test_a_client_is_listed_with_so_many_groups() -> None:

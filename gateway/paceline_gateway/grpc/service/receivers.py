@@ -7,12 +7,14 @@ invisible time is lengthened here is acknowledged through the receiver that does
 """
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from paceline.consumer.group_settings import settings_of
 from paceline.consumer.pop.popped_message import PoppedMessage
 from paceline.consumer.settings.simple import SimpleSettings
 from paceline.consumer.simple import SimpleConsumer, give_back, renews
@@ -20,15 +22,20 @@ from paceline.errors import OverloadedError, PacelineError
 from paceline.filters import Subscription
 from paceline.platform.runtime import spawn
 from paceline.server.byte_budget import ByteBudget, ByteHolder
+from paceline.types import GroupName
+from paceline.wire.calls.pop import EndReceive
 from paceline_gateway.clusters import UserCluster
 from paceline_gateway.connected_clients import ClientKey, ConnectedClient, ConnectedClients
 from paceline_gateway.grpc.codec.limits import RENEW_MS_MAX
+
+log = logging.getLogger("paceline.gateway")
 
 RECEIVERS_MAX = 20_000
 _MESSAGE_BYTES = 1024
 """What a message takes beside its body."""
 _ATTEMPTS_MAX = 64
 """Remembered by one receiver: one for each receive that a client has under way, and some more."""
+_GONE_TIMEOUT_MS = 10_000
 
 REPEATED_S_MAX = 10.0
 """A client that repeats an attempt does so within this time; the Java client after 1 s."""
@@ -253,7 +260,9 @@ class Receivers:
         found = self._ackers.get(key, {}).get((cluster, group))
         if found is None:
             self._check_room()
-            consumer = SimpleConsumer(cluster.cluster, group=group, is_introduced=False)
+            consumer = SimpleConsumer(
+                cluster.cluster, group=group, client_id=_id(key), is_introduced=False
+            )
             found = self._made(consumer, cluster)
             self._ackers.setdefault(key, {})[cluster, group] = found
         return found.consumer
@@ -272,18 +281,46 @@ class Receivers:
 
     def _gone(self, client: ConnectedClient) -> None:
         """A client has gone: its messages are given to others when their time is over."""
+        ending: list[Receiver] = []
         for receivers in self._of_client.pop(client.key, {}).values():
             for wanted, receiver in receivers:
                 del self._receivers[wanted]
-                self._end(receiver)
-        for receiver in self._ackers.pop(client.key, {}).values():
-            self._end(receiver)
-
-    def _end(self, receiver: Receiver) -> None:
-        self._count -= 1
-        task = spawn(receiver.close(), name="grpc-receiver-end")
+                ending.append(receiver)
+        ending += self._ackers.pop(client.key, {}).values()
+        self._count -= len(ending)
+        task = spawn(self._end(client, ending), name="grpc-receivers-end")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+
+    async def _end(self, client: ConnectedClient, receivers: list[Receiver]) -> None:
+        await asyncio.gather(*(receiver.close() for receiver in receivers))
+        cluster = client.cluster
+        view = None if cluster is None else cluster.cluster.view
+        if not client.has_left or cluster is None or view is None:
+            return  # it may be at another gateway
+        release = cluster.hold()
+        try:
+            await asyncio.gather(
+                *(
+                    _tell_gone(cluster, broker_group, group, client.broker_id)
+                    for group in client.groups
+                    if settings_of(view, group).is_broadcasting
+                    for broker_group in view.groups
+                )
+            )
+        finally:
+            release()
+
+
+async def _tell_gone(
+    cluster: UserCluster, broker_group: GroupName, group: str, client_id: str
+) -> None:
+    """Where a client of a broadcasting group stands need not be known any more."""
+    request = EndReceive(group=group, client_id=client_id, has_gone=True)
+    try:
+        await cluster.links.call(broker_group, request, timeout_ms=_GONE_TIMEOUT_MS)
+    except PacelineError as error:  # the broker forgets it later
+        log.info("client_not_ended", extra={"group": broker_group, "error": error.message})
 
 
 def bytes_of(messages: list[PoppedMessage]) -> int:

@@ -1,7 +1,7 @@
 """Who receives, acknowledges and lengthens the time of messages for clients."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,15 +10,19 @@ from tests.support.controller.harness import eventually
 
 from paceline.consumer.pop.popped_message import PoppedMessage
 from paceline.consumer.simple import SimpleConsumer
+from paceline.errors import NotMasterError
 from paceline.filters import Subscription
 from paceline.net.cluster import Cluster
 from paceline.net.connect import ConnectSettings
 from paceline.platform.runtime import ManualClock
 from paceline.security.identity import Principal
 from paceline.server.byte_budget import ByteBudget
+from paceline.types import ConsumerGroupName
+from paceline.wire.calls.pop import EndReceive
+from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
 from paceline.wire.receipts import Receipt, format_handle
 from paceline_gateway.clusters import UserCluster, UserClusters
-from paceline_gateway.connected_clients import ClientKey, ConnectedClients
+from paceline_gateway.connected_clients import SILENT_MS, ClientKey, ConnectedClients
 from paceline_gateway.grpc.service import receivers
 from paceline_gateway.grpc.service.call import Call, call_of
 from paceline_gateway.grpc.service.receivers import _ATTEMPTS_MAX, Receiver, Receivers, Wanted
@@ -105,6 +109,50 @@ async def test_what_a_client_uses_ends_with_it_whatever_it_has_asked_for(scene: 
     scene.clients.gone(scene.call.key)
 
     await eventually(lambda: cluster.holders == 0, "the user is held no more")
+
+
+class Brokers:
+    """The cluster of a user with a group that broadcasts, and what its brokers were told."""
+
+    def __init__(self) -> None:
+        settings = ConsumerGroupSettings(message_model="broadcasting")
+        news = ConsumerGroupView(group=ConsumerGroupName("news"), settings=settings)
+        view = SimpleNamespace(groups=("g1", "g2"), consumer_groups={"news": news})
+        self.cluster = SimpleNamespace(view=view)
+        self.links = self
+        self.told: list[tuple[str, str, bool]] = []
+        self.holders = 0
+
+    def hold(self) -> Callable[[], None]:
+        self.holders += 1
+
+        def release() -> None:
+            self.holders -= 1
+
+        return release
+
+    async def call(self, group: str, request: EndReceive, *, timeout_ms: int) -> None:
+        self.told.append((group, request.client_id, request.has_gone))
+        if group == "g1":
+            raise NotMasterError("just now", master=None)
+
+
+async def test_brokers_are_told_of_a_broadcasting_client_only_when_it_does_not_come_back() -> None:
+    clock, brokers = ManualClock(), Brokers()
+    clients = ConnectedClients(clock)
+    gateways = Receivers(clients, ByteBudget())
+    for name, groups in (("silent", {"news"}), ("gone", {"news", "work"}), ("worker", {"work"})):
+        client = clients.hear(ClientKey("ana", name), "grpc")
+        client.cluster, client.groups = cast(UserCluster, brokers), groups
+
+    clients.gone(ClientKey("ana", "worker"))
+    clients.gone(ClientKey("ana", "gone"))
+    clock.advance(SILENT_MS)
+    clients.expire()
+    await gateways.close()
+
+    assert sorted(brokers.told) == [("g1", "gone", True), ("g2", "gone", True)]
+    assert brokers.holders == 0
 
 
 class GivenBack:
