@@ -30,6 +30,7 @@ from paceline_chaos.history.model import Ack, Commit, Pop, Queue
 
 POP_GROUP = "simple-1"
 COMMITTING_GROUP = "simple-2"
+BROADCASTING_GROUP = "simple-everyone"
 FAILING_GROUPS = ("failing-1", "failing-2")
 INVISIBLE_MS = 10_000
 """The least that brokers take: what is forgotten comes again while the world still runs."""
@@ -65,6 +66,10 @@ class Popper:
     def _name(self) -> str:
         """In names of members, and of the stream of chance."""
         return "pop"
+
+    def _group_of(self, name: str) -> str:
+        """Under which name the receipts of a member are judged."""
+        return self.group
 
     async def run(self) -> None:
         """Some members after another, side by side, until it is over."""
@@ -140,7 +145,7 @@ class Popper:
                 Pop,
                 asked_us=asked_us,
                 client=around.client,
-                consumer_group=self.group,
+                consumer_group=self._group_of(name),
                 member=name,
                 queue=_queue(message),
                 message=seen(message.queue_offset, message.body),
@@ -168,7 +173,7 @@ class Popper:
         with self._around.recorder.asking(
             Ack,
             client=self._around.client,
-            consumer_group=self.group,
+            consumer_group=self._group_of(name),
             member=name,
             queue=_queue(message),
             offset=message.queue_offset,
@@ -218,6 +223,41 @@ class OwnPopper(Popper):
         if self._around.happens(_SLOW_SHARE):
             await pause(self._around.random.uniform(0, _SLOW_MS_MAX))
         await super()._settle(consumer, name, message)
+
+
+class BroadcastPopper(Popper):
+    """Clients of a group that broadcasts, which come again under their ids. Each is judged as a
+    group of its own: it is given every message, and what it has acknowledged never again."""
+
+    group = BROADCASTING_GROUP
+    _commit_share = 0.0
+
+    @property
+    def _name(self) -> str:
+        return self.group
+
+    def _group_of(self, name: str) -> str:
+        return f"{self.group}@{name}"
+
+    def _member(self, cluster: Cluster, number: int, settings: SimpleSettings) -> _Member:
+        around = self._around
+        name = f"{around.alias}/{self._name}-{number}"
+        consumer = SimpleConsumer(
+            cluster, group=self.group, topics=[around.topic], settings=settings, client_id=name
+        )
+        return _Member(consumer, name)
+
+    async def run(self) -> None:
+        """Once the group's record says so."""
+        await self._around.try_again(self._make)
+        await super().run()
+
+    async def _make(self) -> None:
+        async def make(admin: AdminClient) -> None:
+            if self.group not in {str(known.group) for known in await admin.consumer_groups.all()}:
+                await admin.consumer_groups.create(self.group, message_model="broadcasting")
+
+        await self._around.as_admin(make, timeout_ms=CALL_TIMEOUT_MS)
 
 
 class _Failer(Popper):

@@ -32,6 +32,7 @@ from paceline_chaos.cluster_sim.scripts.cluster import (
     waiting,
 )
 from paceline_chaos.cluster_sim.scripts.groups import (
+    broadcasting,
     expiring,
     filters,
     flooding,
@@ -406,6 +407,13 @@ SCENARIOS: Mapping[str, Scripted] = {
         unmet=expiring.were_given_anew,
         load_ms=26_000,
         topology=_clients("send", "pop"),
+    ),
+    "broadcasting": Scripted(
+        rule="R28, R29: each client of a broadcasting group goes on where it was, at any master",
+        script=broadcasting.broadcasting,
+        unmet=broadcasting.all_received_all,
+        load_ms=20_000,
+        topology=_clients("send", "send"),
     ),
     "deleted": Scripted(
         rule="R35: what hangs on a deleted topic goes with it, on every replica",
