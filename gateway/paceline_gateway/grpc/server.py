@@ -18,11 +18,12 @@ from paceline.server.connections import CONNECTIONS_MAX
 from paceline_gateway.clusters import UserClusters
 from paceline_gateway.grpc.codec.limits import BODY_BYTES_MAX
 from paceline_gateway.grpc.codec.statuses import status_of
-from paceline_gateway.grpc.service.call import Authenticator, Call, call_of
+from paceline_gateway.grpc.service.call import Call, call_of
 from paceline_gateway.grpc.service.service import METHODS, GrpcService, failed
 from paceline_gateway.grpc.sniff import Relay
 from paceline_gateway.grpc.stubs.resources_pb2 import Address as WireAddress
 from paceline_gateway.grpc.stubs.resources_pb2 import AddressScheme, Endpoints
+from paceline_gateway.identity import Authenticator
 
 log = logging.getLogger("paceline.gateway")
 

@@ -5,14 +5,14 @@ It knows no sockets: whatever reads and writes commands calls `received`.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping
 
 from paceline.errors import PacelineError
 from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.security.identity import Principal
 from paceline_gateway.clusters import UserClusters
 from paceline_gateway.connected_clients import ConnectedClients
+from paceline_gateway.identity import Authenticator
 from paceline_gateway.remoting import (
     admin,
     assignments,
@@ -34,7 +34,7 @@ from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode
 from paceline_gateway.remoting.codec.frames import Command
 from paceline_gateway.remoting.controllers import Controllers
 from paceline_gateway.remoting.naming import Addresses, Naming
-from paceline_gateway.remoting.rights import Encryption, Rights
+from paceline_gateway.remoting.rights import Rights
 from paceline_gateway.remoting.state.clients import Clients
 from paceline_gateway.remoting.state.peers import Peer
 from paceline_gateway.remoting.state.users import RemotingUser
@@ -42,23 +42,6 @@ from paceline_gateway.remoting.state.users import RemotingUser
 log = logging.getLogger("paceline.gateway")
 
 Handler = Callable[[Call], Awaitable[Command]]
-
-
-class Authenticator(Encryption, Protocol):
-    """Who asks."""
-
-    def remoting(
-        self,
-        ext_fields: Mapping[str, str],
-        body: bytes,
-        source: str,
-        *,
-        version: int,
-        is_encrypted: bool,
-        certified: Collection[str],
-    ) -> Principal:
-        """UnauthenticatedError, NotYetAvailableError."""
-        ...
 
 
 SENDS = (

@@ -8,7 +8,7 @@ decide. Each command comes once for each broker group, so what is there already 
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -17,6 +17,7 @@ from paceline.errors import BadRequestError, CommandRefusedError, UserNotFoundEr
 from paceline.net.connect import Credentials
 from paceline.wire.rights import Action, Decision
 from paceline.wire.users import KEY_ID_PATTERN, SECRET_PATTERN, UserType
+from paceline_gateway.identity import Authenticator
 from paceline_gateway.remoting.call import Call
 from paceline_gateway.remoting.codec import fields
 from paceline_gateway.remoting.codec.codes import RequestCode
@@ -66,18 +67,10 @@ class _AclTold(msgspec.Struct):
     policies: list[_PolicyTold]
 
 
-class Encryption(Protocol):
-    """Whether a client may show a secret."""
-
-    def check_encrypted(self, source: str, *, is_encrypted: bool, what: str) -> None:
-        """UnauthenticatedError: others could read it on the way."""
-        ...
-
-
 class Rights:
     """Handlers that know who may show a secret."""
 
-    def __init__(self, encryption: Encryption) -> None:
+    def __init__(self, encryption: Authenticator) -> None:
         self._encryption = encryption
 
     def handlers(self) -> Mapping[int, Callable[[Call], Awaitable[Command]]]:

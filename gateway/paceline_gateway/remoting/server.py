@@ -19,10 +19,11 @@ from paceline.types import GroupName
 from paceline.wire.cluster import ClusterView
 from paceline_gateway.clusters import UserClusters
 from paceline_gateway.connected_clients import ConnectedClients
+from paceline_gateway.identity import Authenticator
 from paceline_gateway.remoting.codec.codes import RequestCode
 from paceline_gateway.remoting.codec.frames import FRAME_BYTES_MAX, Command, encode, take_frames
 from paceline_gateway.remoting.codec.routes import PORT_STEP, VIP_BELOW, group_numbers
-from paceline_gateway.remoting.dispatch import Authenticator, Dispatcher
+from paceline_gateway.remoting.dispatch import Dispatcher
 from paceline_gateway.remoting.state.peers import Peer, Place
 
 log = logging.getLogger("paceline.gateway")

@@ -6,17 +6,16 @@ a process of its own.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
 from google.protobuf.message_factory import GetMessageClass
+from tests.support.gateway.authenticators import an_authenticator
 
 from paceline.net.cluster import Cluster
 from paceline.net.connect import Bootstrap
 from paceline.platform.runtime import SystemClock, cancel_and_wait, spawn
-from paceline.security.identity import Principal
-from paceline.wire.users import ANONYMOUS
 from paceline_gateway.clusters import UserClusters
 from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.grpc.server import GrpcServer
@@ -35,28 +34,13 @@ from paceline_gateway.grpc.stubs.resources_pb2 import (
 )
 
 
-class Anybody:
-    """Rights are off."""
-
-    def grpc(
-        self,
-        authorization: str | None,
-        date_time: str | None,
-        source: str,
-        *,
-        is_encrypted: bool = False,
-        certified: Collection[str] = (),
-    ) -> Principal:
-        return Principal(ANONYMOUS, source, door="grpc")
-
-
 @contextlib.asynccontextmanager
 async def a_door(bootstrap: Bootstrap, **options: Any) -> AsyncIterator[int]:
     """The port of a door to that cluster."""
     clusters = UserClusters(lambda principal: Cluster(bootstrap))
     connected = ConnectedClients(SystemClock())
     sweeping = spawn(connected.run(), name="connected-clients")
-    options = {"authenticator": Anybody(), "tls": None, **options}
+    options = {"authenticator": an_authenticator(), "tls": None, **options}
     own = {name: options.pop(name) for name in ("budget", "metrics") if name in options}
     server = GrpcServer(GrpcService(connected, **own), clusters=clusters, **options)
     try:

@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import orjson
-from tests.support.gateway.remoting import Anybody, RemotingClient
+from tests.support.gateway.authenticators import an_authenticator
+from tests.support.gateway.remoting import RemotingClient
 
 from paceline import AdminClient
 from paceline.net.cluster import Cluster
@@ -23,7 +24,7 @@ async def a_client(bootstrap: Bootstrap, admin: AdminClient) -> AsyncIterator[Re
     users = UserClusters(lambda principal: Cluster(bootstrap))
     own = Cluster(bootstrap)
     clients = ConnectedClients(SystemClock())
-    door = RemotingDoor(users, Anybody(), own, clients, host="127.0.0.1", port=0)
+    door = RemotingDoor(users, an_authenticator(), own, clients, host="127.0.0.1", port=0)
     own.start()
     await own.watch.wait_for(lambda view: bool(view.groups), timeout_ms=10_000)
     await door.start()

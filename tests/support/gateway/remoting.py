@@ -7,11 +7,11 @@ from typing import Any
 
 import orjson
 from tests.support.client.simple import lead
+from tests.support.gateway.authenticators import an_authenticator
 from tests.support.http.door import Door, a_door
 
 from paceline.net.cluster import Cluster
 from paceline.platform.runtime import SystemClock, cancel_and_wait, spawn
-from paceline.security.identity import Principal
 from paceline_gateway.clusters import UserClusters
 from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode
@@ -21,18 +21,6 @@ from paceline_gateway.remoting.codec.store_format import Stored, decode_messages
 from paceline_gateway.remoting.server import RemotingDoor
 
 WITHIN_S = 10
-
-
-class Anybody:
-    """Everybody is anonymous."""
-
-    def remoting(
-        self, ext_fields: Mapping[str, str], body: bytes, source: str, **more: Any
-    ) -> Principal:
-        return Principal("anonymous", source)
-
-    def check_encrypted(self, source: str, *, is_encrypted: bool, what: str) -> None:
-        """Everybody is here."""
 
 
 class RemotingClient:
@@ -251,7 +239,9 @@ async def a_gateway(**options: Any) -> AsyncIterator[Gateway]:
         users = UserClusters(lambda principal: Cluster(bootstrap))
         own = Cluster(bootstrap)
         clients = ConnectedClients(SystemClock())
-        door = RemotingDoor(users, Anybody(), own, clients, host="127.0.0.1", port=0, **options)
+        door = RemotingDoor(
+            users, an_authenticator(), own, clients, host="127.0.0.1", port=0, **options
+        )
         own.start()
         await own.watch.wait_for(lambda view: bool(view.groups), timeout_ms=10_000)
         await door.start()

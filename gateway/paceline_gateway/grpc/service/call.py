@@ -1,8 +1,8 @@
 """Who calls, and what of the call's headers counts."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from paceline.errors import BadNameError
 from paceline.security.identity import Principal
@@ -14,22 +14,6 @@ from paceline_gateway.grpc.stubs.resources_pb2 import Code, Endpoints
 
 CLIENT_ID_LENGTH_MAX = 255
 _TEXT_LENGTH_MAX = 64
-
-
-class Authenticator(Protocol):
-    """Finds the user of a request."""
-
-    def grpc(
-        self,
-        authorization: str | None,
-        date_time: str | None,
-        source: str,
-        *,
-        is_encrypted: bool = False,
-        certified: Collection[str] = (),
-    ) -> Principal:
-        """UnauthenticatedError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

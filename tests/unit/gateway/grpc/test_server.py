@@ -13,8 +13,8 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 from tests.support.certificates import Authority
 from tests.support.controller.harness import eventually
+from tests.support.gateway.authenticators import an_authenticator
 from tests.support.gateway.grpc_client import (
-    Anybody,
     RawClient,
     a_door,
     consumer_settings,
@@ -41,6 +41,7 @@ from paceline_gateway.grpc.service.telemetry import COMMANDS_MAX, Stream
 from paceline_gateway.grpc.sniff import Relay
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
 from paceline_gateway.grpc.stubs.resources_pb2 import Code
+from paceline_gateway.identity import Authenticator
 
 NOBODY = "127.0.0.1:1"
 """No node of a cluster answers there."""
@@ -160,11 +161,11 @@ def _is_unread(outer: Any, writer: asyncio.StreamWriter) -> bool:
 
 
 async def test_a_user_that_is_not_known_is_told_so_by_each_call() -> None:
-    class Nobody:
-        def grpc(self, *_: object, **__: object) -> Any:
+    class Nobody(Authenticator):
+        def grpc(self, *_: object, **__: object) -> Principal:
             raise UnauthenticatedError("who are you?")
 
-    async with door(authenticator=Nobody()) as port, RawClient(port) as client:
+    async with door(authenticator=an_authenticator(Nobody)) as port, RawClient(port) as client:
         for name, method in METHODS.items():
             if not method.client_streaming:
                 request = GetMessageClass(method.input_type)()
@@ -224,7 +225,7 @@ async def test_a_gateway_opens_and_closes_the_door() -> None:
         config=config,
         clusters=clusters,
         clients=ConnectedClients(SystemClock()),
-        authenticator=Anybody(),
+        authenticator=an_authenticator(),
         tls=None,
         budget=ByteBudget(),
         metrics=Metrics(cluster="c", node_type="gateway", node_id="g"),
@@ -248,7 +249,7 @@ async def test_a_client_that_reads_nothing_is_asked_no_more() -> None:
     assert not stream.put(command)
 
 
-class ByName:
+class ByName(Authenticator):
     """Whoever shows a name is that user."""
 
     def grpc(self, authorization: str | None, *_: object, **__: object) -> Principal:
@@ -257,7 +258,7 @@ class ByName:
 
 async def test_an_id_of_another_users_client_is_another_client() -> None:
     async with (
-        door(authenticator=ByName()) as port,
+        door(authenticator=an_authenticator(ByName)) as port,
         RawClient(port, authorization="anna") as anna,
         RawClient(port, authorization="ben") as ben,
     ):
