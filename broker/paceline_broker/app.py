@@ -3,9 +3,7 @@
 import asyncio
 import logging
 import os
-import signal
 import sys
-from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
@@ -13,15 +11,17 @@ import aiohttp
 import click
 from msgspec import structs
 
-from paceline.errors import ConfigError, PacelineError
+from paceline.errors import PacelineError
 from paceline.platform import config as configuration
 from paceline.platform.address import Address
 from paceline.platform.disk_real import RealDisk
 from paceline.platform.node_process import (
     boot_id,
     give_memory_back,
+    listening,
     run_command,
     run_node,
+    serve,
     settle_heap,
     tune_malloc,
 )
@@ -328,13 +328,13 @@ class Broker:
         """Listen, begin to talk to the controllers; returns before the broker is registered."""
         config = self._config
         self._audit.start()
-        port = await _listening(self._http.start(*config.listen, tls=self._tls), config.listen)
+        port = await listening(self._http.start(*config.listen, tls=self._tls), config.listen)
         self._tasks.append(spawn(self._secrets.watch(), name="secrets"))
         if self._tls is not None:
             self._tasks.append(spawn(self._tls.watch(), name="certificates"))
         if self._provider is not None:
             self._tasks.append(spawn(self._provider.watch(), name="identity-provider"))
-        replication_port = await _listening(
+        replication_port = await listening(
             self._server.start(*config.replication_listen, tls=self._tls),
             config.replication_listen,
         )
@@ -448,15 +448,6 @@ def _connector(config: BrokerConfig, *, force_close: bool) -> aiohttp.TCPConnect
     return aiohttp.TCPConnector(local_addr=local, force_close=force_close)
 
 
-async def _listening(starting: Awaitable[int], address: Address) -> int:
-    try:
-        return await starting
-    except OSError as error:
-        raise ConfigError(
-            f"cannot listen on {address}: {error.strerror or error}; is another process there?"
-        ) from error
-
-
 async def run_broker(
     config: BrokerConfig,
     *,
@@ -487,23 +478,6 @@ async def run_broker(
     finally:
         await cancel_and_wait(giving)
     log.info("stopped")
-
-
-async def serve(broker: Broker) -> None:
-    """Run an opened broker until SIGTERM or SIGINT. Raises ConfigError: why it had to stop."""
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(broker.fault)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, broker.ended.set)
-    loop.add_signal_handler(signal.SIGHUP, broker.reload_files)
-    try:
-        await broker.start()
-        await broker.ended.wait()
-    finally:
-        await broker.stop()
-    if broker.refusal is not None:
-        raise ConfigError(broker.refusal)
 
 
 @click.command("paceline-broker")

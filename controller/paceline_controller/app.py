@@ -1,9 +1,7 @@
 """The program `paceline-controller`: one controller process, from configuration to a clean stop."""
 
-import asyncio
 import logging
 import os
-import signal
 import sys
 from collections.abc import Callable
 
@@ -12,7 +10,7 @@ import click
 from paceline.errors import ConfigError, PacelineError, StorageError
 from paceline.platform import config as configuration
 from paceline.platform.disk_real import RealDisk
-from paceline.platform.node_process import run_command, run_node
+from paceline.platform.node_process import obey_signals, run_command, run_node
 from paceline.platform.ports import Clock, Disk, Random
 from paceline.platform.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
 from paceline.platform.secret import ClusterSecrets
@@ -144,11 +142,7 @@ async def serve(
             tls=tls,
         )
         on_built(node)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                loop.add_signal_handler(number, node.ended.set)
-        loop.add_signal_handler(signal.SIGHUP, node.reload_files)
+        obey_signals(node.ended, node.reload_files)
         await _serve(node, disk, identity)
     finally:
         lock.close()

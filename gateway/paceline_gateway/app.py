@@ -4,9 +4,8 @@ import asyncio
 import importlib
 import logging
 import os
-import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -15,11 +14,12 @@ from paceline.errors import ConfigError
 from paceline.net.cluster import Cluster
 from paceline.net.connect import ClientTls, ConnectSettings
 from paceline.platform import config as configuration
-from paceline.platform.address import Address
 from paceline.platform.node_process import (
     give_memory_back,
+    listening,
     run_command,
     run_node,
+    serve,
     settle_heap,
     tune_malloc,
 )
@@ -214,7 +214,7 @@ class Gateway:
     async def start(self) -> None:
         """Listen; returns before a controller was heard. ConfigError: a port is in use."""
         config = self._config
-        port = await _listening(self._http.start(self._tls), config.listen)
+        port = await listening(self._http.start(self._tls), config.listen)
         self.cluster.start()
         self._tasks = [
             spawn(self.told.run(), name="told-security"),
@@ -223,7 +223,7 @@ class Gateway:
             spawn(self._watch_files(), name="secrets-and-certificates"),
         ]
         for door, address in zip(self._doors, config.doors().values(), strict=True):
-            await _listening(door.start(), address)
+            await listening(door.start(), address)
         self._are_open = True
         doors = {name: str(address) for name, address in config.doors().items()}
         log.info("listening", extra={"http_port": port, **doors})
@@ -264,15 +264,6 @@ class Gateway:
             self.ended.set()
 
 
-async def _listening(starting: Awaitable[Any], address: Address) -> Any:
-    try:
-        return await starting
-    except OSError as error:
-        raise ConfigError(
-            f"cannot listen on {address}: {error.strerror or error}; is another process there?"
-        ) from error
-
-
 async def run_gateway(config: GatewayConfig, *, doors: OpenDoors = open_doors) -> None:
     """One gateway until SIGTERM or SIGINT. Raises PacelineError with a sentence."""
     start_logging(Node(name=config.node_id()), level=config.log_level)
@@ -286,20 +277,10 @@ async def run_gateway(config: GatewayConfig, *, doors: OpenDoors = open_doors) -
     )
     settle_heap()
     giving = spawn(give_memory_back(gateway.budget), name="give-memory-back")
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(gateway.fault)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, gateway.ended.set)
-    loop.add_signal_handler(signal.SIGHUP, gateway.reload_files)
     try:
-        await gateway.start()
-        await gateway.ended.wait()
+        await serve(gateway)
     finally:
-        await gateway.stop()
         await cancel_and_wait(giving)
-    if gateway.refusal is not None:
-        raise ConfigError(gateway.refusal)
     log.info("stopped")
 
 

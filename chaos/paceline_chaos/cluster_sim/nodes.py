@@ -15,13 +15,13 @@ import orjson
 from paceline.errors import CorruptLogError, PacelineError, StorageError
 from paceline.platform.address import Address
 from paceline.platform.disk_memory import MemoryDisk, PowerLost
+from paceline.platform.node_process import serve
 from paceline.platform.ports import read_whole
 from paceline.platform.runtime import SeededRandom
 from paceline.platform.secret import ClusterSecrets
 from paceline.platform.telemetry import Node as LogNode
 from paceline.platform.telemetry import become_node
 from paceline_broker.app import Broker
-from paceline_broker.app import serve as serve_broker
 from paceline_broker.config import HOUR_MS, BrokerConfig
 from paceline_chaos.cluster_sim import refusing
 from paceline_chaos.cluster_sim.addresses import (
@@ -351,7 +351,7 @@ class BrokerNode(Node):
             node=LogNode(name=self.name),
         )
         self.on_built(self, self._broker)
-        await serve_broker(self._broker)
+        await serve(self._broker)
 
     def _config(self) -> BrokerConfig:
         topology, timers, ip = self.topology, self.topology.timers, self.machine.ip

@@ -1,19 +1,22 @@
-"""What broker and controller processes have in common: loop, exit codes, the boot id."""
+"""What processes of a cluster have in common: loop, signals, exit codes, the boot id."""
 
+import asyncio
 import contextlib
 import ctypes
 import gc
 import os
 import resource
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import click
 
-from paceline.errors import PacelineError
+from paceline.errors import ConfigError, PacelineError
+from paceline.platform.address import Address
 from paceline.platform.event_loop import run_loop
 from paceline.platform.runtime import pause
 from paceline.server.byte_budget import ByteBudget
@@ -36,6 +39,59 @@ _SWITCH_INTERVAL_S = 0.0005
 """A thread that comes back from a sync of the disk waits for so long, several times, while the
 event loop computes. With Python's 5 ms, p99 of sends beside a client that kept the loop busy was
 126 ms, and is 37 to 55."""
+
+T = TypeVar("T")
+
+
+class Served(Protocol):
+    """A broker or a gateway."""
+
+    ended: asyncio.Event
+    """Set when the process must stop."""
+    refusal: str | None
+    """Why it must; None: it was asked to."""
+
+    async def start(self) -> Any: ...
+
+    async def stop(self) -> None: ...
+
+    def reload_files(self) -> None:
+        """Look at secrets and certificates now."""
+
+    def fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What no task and no callback caught."""
+
+
+async def serve(served: Served) -> None:
+    """Run it until SIGTERM or SIGINT. Raises ConfigError: why it had to stop."""
+    asyncio.get_running_loop().set_exception_handler(served.fault)
+    obey_signals(served.ended, served.reload_files)
+    try:
+        await served.start()
+        await served.ended.wait()
+    finally:
+        await served.stop()
+    if served.refusal is not None:
+        raise ConfigError(served.refusal)
+
+
+def obey_signals(ended: asyncio.Event, reload_files: Callable[[], None]) -> None:
+    """SIGTERM and SIGINT set `ended`, SIGHUP has files looked at."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, ended.set)
+    loop.add_signal_handler(signal.SIGHUP, reload_files)
+
+
+async def listening(starting: Awaitable[T], address: Address) -> T:
+    """What `starting` gives; ConfigError where it raises OSError."""
+    try:
+        return await starting
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {address}: {error.strerror or error}; is another process there?"
+        ) from error
 
 
 def run_node(work: Coroutine[Any, Any, None]) -> None:
