@@ -29,6 +29,7 @@ from paceline.platform.ports import Clock, Disk, Random
 from paceline.platform.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
 from paceline.platform.secret import ClusterSecrets, register_secrets
 from paceline.platform.telemetry import Metrics, Node, start_logging
+from paceline.security.audit_files import AuditFiles
 from paceline.security.audit_sending import AuditNode, AuditSending
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial, open_node_tls, register_tls
@@ -154,13 +155,11 @@ class Broker:
 
     def _make_audit(self, disk: Disk) -> AuditSending:
         config = self._config
-        node = AuditNode(
-            config.node_id(), config.data_dir, config.audit_sample_one_in, config.source_host
-        )
+        node = AuditNode(config.node_id(), config.audit_sample_one_in, config.source_host)
         audit = AuditSending(
             node,
             self._service.access,
-            disk=disk,
+            open_kept=partial(AuditFiles, disk, f"{config.data_dir}/audit"),
             random=self._random,
             view=lambda: self._service.routes.view,
             proofs=self._proofs,

@@ -17,6 +17,7 @@ from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.platform.secret import ClusterSecrets, register_secrets
 from paceline.platform.telemetry import Metrics, register_budget, register_places
 from paceline.security.access import Access
+from paceline.security.audit_files import AuditFiles
 from paceline.security.audit_sending import AuditNode, AuditSending
 from paceline.security.listening import Listening
 from paceline.security.listening import listen as listening
@@ -159,13 +160,11 @@ class ControllerNode:
 
     def _make_audit(self, disk: Disk) -> AuditSending:
         config = self._config
-        node = AuditNode(
-            config.controller_id, config.data_dir, config.audit_sample_one_in, config.source_host
-        )
+        node = AuditNode(config.controller_id, config.audit_sample_one_in, config.source_host)
         audit = AuditSending(
             node,
             self.access,
-            disk=disk,
+            open_kept=partial(AuditFiles, disk, f"{config.data_dir}/audit"),
             random=self.random,
             view=lambda: self.view() if self.machine.cluster_id else None,
             proofs=self.proofs,

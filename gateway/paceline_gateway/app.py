@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -28,6 +29,8 @@ from paceline.platform.runtime import SystemClock, SystemRandom, cancel_and_wait
 from paceline.platform.secret import ClusterSecrets, register_secrets
 from paceline.platform.telemetry import Metrics, Node, register_budget, start_logging
 from paceline.security.access import Access
+from paceline.security.audit_files import AuditMemory
+from paceline.security.audit_sending import AuditNode, AuditSending
 from paceline.security.identity import Principal
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import LOOK_INTERVAL_MS, Dial, open_node_tls, register_tls
@@ -42,6 +45,8 @@ from paceline_gateway.identity import Authenticator, ToldSecurity
 from paceline_gateway.on_behalf import OnBehalf
 
 log = logging.getLogger("paceline.gateway")
+
+_DRAIN_MS = 2_000
 
 OpenDoors = Callable[[DoorContext], Sequence[Door]]
 
@@ -120,18 +125,15 @@ class Gateway:
             idle_ms=config.user_idle_ms,
         )
         self.clients = ConnectedClients(clock)
+        self._audit = self._make_audit()
         self.authenticator = Authenticator(
-            self.access, clock=clock, allow_plaintext=config.allow_plaintext
+            self.access,
+            clock=clock,
+            allow_plaintext=config.allow_plaintext,
+            on_refused=self._audit.peers.refused,
         )
         self.metrics = self._make_metrics()
-        self._http = GatewayHttp(
-            config,
-            self.access,
-            proofs=self._proofs,
-            metrics=self.metrics,
-            budget=self.budget,
-            why_not_ready=self._why_not_ready,
-        )
+        self._http = self._make_http()
         self._doors = doors(self._door_context())
         self._are_open = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -145,6 +147,29 @@ class Gateway:
             dial=Dial(self._tls, source_host=config.source_host),
             random=self._random,
             source_host=config.source_host,
+        )
+
+    def _make_audit(self) -> AuditSending:
+        """Of what never reaches a node: whom the gateway itself refuses."""
+        return AuditSending(
+            AuditNode(self._config.node_id(), 0, self._config.source_host),
+            self.access,
+            open_kept=AuditMemory,
+            random=self._random,
+            view=lambda: self.cluster.view,
+            proofs=self._proofs,
+            dial=Dial(self._tls, source_host=self._config.source_host),
+        )
+
+    def _make_http(self) -> GatewayHttp:
+        return GatewayHttp(
+            self._config,
+            self.access,
+            proofs=self._proofs,
+            metrics=self.metrics,
+            budget=self.budget,
+            on_refused=partial(self._audit.peers.refused, "http"),
+            why_not_ready=self._why_not_ready,
         )
 
     def _own_cluster(self) -> Cluster:
@@ -183,6 +208,7 @@ class Gateway:
             cluster=self.cluster,
             clients=self.clients,
             authenticator=self.authenticator,
+            on_refused=self._audit.peers.refused,
             tls=self._tls,
             budget=self.budget,
             metrics=self.metrics,
@@ -194,6 +220,7 @@ class Gateway:
         metrics = Metrics(cluster="paceline", node_type="gateway", node_id=self._config.node_id())
         register_budget(metrics, self.budget)
         register_secrets(metrics, self._secrets)
+        self._audit.register(metrics)
         if self._tls is not None:
             register_tls(metrics, self._tls, self._clock)
         metrics.sampled(
@@ -216,6 +243,7 @@ class Gateway:
         config = self._config
         port = await listening(self._http.start(self._tls), config.listen)
         self.cluster.start()
+        self._audit.start()
         self._tasks = [
             spawn(self.told.run(), name="told-security"),
             spawn(self.clusters.run(), name="idle-user-clusters"),
@@ -233,6 +261,8 @@ class Gateway:
         self._are_open = False
         await asyncio.gather(*(self._close(door) for door in self._doors))
         await cancel_and_wait(*self._tasks)
+        await self._audit.drain(timeout_ms=_DRAIN_MS)
+        await self._audit.stop()
         await self.clusters.close()
         await self.cluster.close()
         await self._http.close()

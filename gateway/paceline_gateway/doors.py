@@ -6,6 +6,7 @@ from typing import Protocol
 from paceline.net.cluster import Cluster
 from paceline.platform.ports import Clock, Random
 from paceline.platform.telemetry import Metrics
+from paceline.security.audit_peers import OnRefused
 from paceline.security.node_tls import NodeTls
 from paceline.server.byte_budget import ByteBudget
 from paceline_gateway.clusters import UserClusters
@@ -39,6 +40,8 @@ class DoorContext:
     clients: ConnectedClients
     """Of all doors."""
     authenticator: Authenticator
+    on_refused: OnRefused
+    """Told of whom a listener refuses before he has asked anything."""
     tls: NodeTls | None
     """Of the listeners: certificates in use."""
     budget: ByteBudget

@@ -45,11 +45,12 @@ class GatewayHttp:
         proofs: NodeProofs,
         metrics: Metrics,
         budget: ByteBudget,
+        on_refused: Callable[[str, PacelineError], None],
         why_not_ready: Callable[[], str],
     ) -> None:
-        """`why_not_ready`: empty once it is ready."""
+        """`on_refused`: of `listen`. `why_not_ready`: empty once it is ready."""
         self._config, self._metrics, self._budget = config, metrics, budget
-        self._why_not_ready = why_not_ready
+        self._on_refused, self._why_not_ready = on_refused, why_not_ready
         self._places = Places(config.connections_max)
         register_access(metrics, access)
         register_places(metrics, self._places)
@@ -73,7 +74,9 @@ class GatewayHttp:
         await self._runner.setup()
         assert self._runner.server is not None
         self._guard = Guard(self._runner.server, self._budget, self._places, always=ALWAYS_ANSWERED)
-        self._listening = await listen(self._guard, *self._config.listen, tls=tls)
+        self._listening = await listen(
+            self._guard, *self._config.listen, tls=tls, on_refused=self._on_refused
+        )
         return self._listening.port
 
     async def close(self) -> None:

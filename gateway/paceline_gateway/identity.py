@@ -17,6 +17,7 @@ from paceline.platform.address import Address
 from paceline.platform.ports import Clock, Random
 from paceline.platform.runtime import pause
 from paceline.security.access import Access
+from paceline.security.audit_peers import OnRefused
 from paceline.security.delegation import Door
 from paceline.security.identity import Principal, Signed
 from paceline.security.node_proof import NodeProofs
@@ -112,10 +113,19 @@ def _problem(address: str, status: int, content: bytes) -> PacelineError:
 class Authenticator:
     """Finds the user of each request. Constant in time where secrets are compared."""
 
-    def __init__(self, access: Access, *, clock: Clock, allow_plaintext: bool) -> None:
-        """`allow_plaintext`: take signatures also over connections without TLS from elsewhere."""
+    def __init__(
+        self,
+        access: Access,
+        *,
+        clock: Clock,
+        allow_plaintext: bool,
+        on_refused: OnRefused = lambda door, source, error: None,
+    ) -> None:
+        """`allow_plaintext`: take signatures also over connections without TLS from elsewhere.
+        `on_refused`: told of everybody who is, as no node will hear of him."""
         self._access, self._clock = access, clock
         self._allow_plaintext = allow_plaintext
+        self._on_refused = on_refused
 
     def grpc(
         self,
@@ -175,8 +185,17 @@ class Authenticator:
         *,
         door: Door,
     ) -> Principal:
+        self._access.check_current()
+        try:
+            return self._asking(signed, source, certified)._replace(door=door)
+        except UnauthenticatedError as error:
+            self._on_refused(door, source, error)
+            raise
+
+    def _asking(
+        self, signed: Callable[[], Signed] | None, source: str, certified: Collection[str]
+    ) -> Principal:
         access = self._access
-        access.check_current()
         if signed is not None:
             found = access.authenticate_signature(signed, source=source)
         else:
@@ -184,7 +203,7 @@ class Authenticator:
         is_nobody = found.user == ANONYMOUS and ANONYMOUS not in access.security.policies
         if is_nobody and access.is_enforced:
             raise UnauthenticatedError(_NO_KEY)
-        return found._replace(door=door)
+        return found
 
     def check_encrypted(
         self, source: str, *, is_encrypted: bool, what: str = "a signature"

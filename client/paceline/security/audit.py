@@ -20,7 +20,7 @@ from paceline.errors import (
     UnauthenticatedError,
 )
 from paceline.platform.ports import Clock
-from paceline.security.audit_files import AuditFiles
+from paceline.security.audit_files import AuditKept
 from paceline.security.quotas import Bucket
 from paceline.wire.calls.audit import TEXT_LENGTH_MAX, AuditRecord
 from paceline.wire.calls.request import Request
@@ -85,7 +85,7 @@ class Audit:
         self._clock = clock
         self._node = ""
         self._sample_one_in = 0
-        self._files: AuditFiles | None = None
+        self._files: AuditKept | None = None
         self._is_awaited = False
         """Records count that nobody can write yet."""
         self._on_record: Callable[[], None] = lambda: None
@@ -102,7 +102,7 @@ class Audit:
 
     def keep(
         self,
-        files: AuditFiles,
+        files: AuditKept,
         *,
         node: str,
         sample_one_in: int,

@@ -1,4 +1,4 @@
-"""The audit on a node's disk: files of JSON lines, and how far they have been sent on.
+"""The audit of a node until it has been sent on: files of JSON lines on its disk, or its memory.
 
 A file is called by the sequence of its first record. A full one is followed by the next, and beyond
 `FILES_MAX` the oldest goes, sent on or not: whoever makes records must not fill the disk. Lines are
@@ -8,17 +8,20 @@ machine that loses power may lose the last ones, if they were not sent on.
 
 import logging
 import re
-from typing import NamedTuple
+from collections import deque
+from typing import NamedTuple, Protocol
 
-from paceline.errors import CorruptLogError
+from paceline.errors import CorruptLogError, StorageError
 from paceline.platform.ports import Disk, File
 from paceline.platform.sealed import seal, unseal
-from paceline.wire.calls.audit import AuditRecord, json_of, read_lines
+from paceline.wire.calls.audit import RECORDS_MAX, AuditRecord, json_of, read_lines
 
 log = logging.getLogger("paceline.audit")
 
 FILE_BYTES_MAX = 4 * 1024 * 1024
 FILES_MAX = 16
+KEPT_BYTES_MAX = 2 * 1024 * 1024
+"""In memory, as lines: some 5,000 records, four minutes of refusals as fast as they are told."""
 READ_BYTES = 128 * 1024
 """Sent at once; above the longest line."""
 SENT_NAME = "sent.json"
@@ -42,8 +45,36 @@ class Batch(NamedTuple):
     end: Place
 
 
+class AuditKept(Protocol):
+    """Records of one process until they are sent on; used on the event loop only."""
+
+    next_sequence: int
+    lost_files: int
+    """That went before all of them had been sent on."""
+
+    def append(self, record: AuditRecord) -> None:
+        """Keep the next record, whose sequence is `next_sequence`. StorageError: there is none."""
+
+    @property
+    def has_unsent(self) -> bool: ...
+
+    @property
+    def unsent_bytes(self) -> int:
+        """At most so many were not sent."""
+        ...
+
+    def unsent(self) -> Batch | None:
+        """Some records after the last that were sent; None: all were. StorageError."""
+
+    def sent(self, batch: Batch) -> None:
+        """All up to the end of the batch need not be sent again. StorageError: it is only known in
+        memory."""
+
+    def close(self) -> None: ...
+
+
 class AuditFiles:
-    """Owner of the folder; used on the event loop only."""
+    """`AuditKept` on a disk. Owner of the folder."""
 
     def __init__(self, disk: Disk, folder: str) -> None:
         """Opens it: blocking. StorageError."""
@@ -55,7 +86,6 @@ class AuditFiles:
         self._end = 0
         self.next_sequence = 1
         self.lost_files = 0
-        """Files that went before all of them had been sent on."""
         if self._numbers:
             self._open_last()
         self._sent_file = disk.open(f"{folder}/{SENT_NAME}", create=True)
@@ -70,7 +100,6 @@ class AuditFiles:
         self.next_sequence = max([number, *(record.sequence + 1 for record in records)])
 
     def append(self, record: AuditRecord) -> None:
-        """Write the next record, whose sequence is `next_sequence`. StorageError: there is none."""
         line = json_of(record) + b"\n"
         if self._file is None or self._end + len(line) > FILE_BYTES_MAX:
             self._begin_file()
@@ -85,14 +114,13 @@ class AuditFiles:
 
     @property
     def unsent_bytes(self) -> int:
-        """At most so many were not sent: a file that is not the last counts as full."""
+        """A file that is not the last counts as full."""
         if not self.has_unsent:
             return 0
         whole = len(self._numbers) - 1 - self._numbers.index(self._sent.number)
         return max(0, whole * FILE_BYTES_MAX + self._end - self._sent.at)
 
     def unsent(self) -> Batch | None:
-        """Some records after the last that were sent; None: all were. StorageError."""
         while self.has_unsent:
             number, at = self._sent
             is_last = number == self._numbers[-1]
@@ -113,8 +141,6 @@ class AuditFiles:
         return None
 
     def sent(self, batch: Batch) -> None:
-        """All up to the end of the batch need not be sent again. StorageError: it is only known in
-        memory."""
         self._sent = max(self._sent, batch.end)
         document = seal({"number": self._sent.number, "at": self._sent.at})
         self._disk.writev(self._sent_file, [document.ljust(_SENT_BYTES)], 0)
@@ -175,3 +201,52 @@ class AuditFiles:
 
     def _path(self, number: int) -> str:
         return f"{self._folder}/{number:016d}.jsonl"
+
+
+class AuditMemory:
+    """`AuditKept` of a process without a disk, a gateway's.
+
+    What finds no room is refused: whoever makes records must not fill the memory. `Audit` counts
+    it, and the next record says how much it was. A process that ends loses what is here.
+    """
+
+    lost_files = 0
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[AuditRecord, int]] = deque()
+        """With the bytes of their lines."""
+        self.next_sequence = 1
+        self.unsent_bytes = 0
+
+    def append(self, record: AuditRecord) -> None:
+        size = len(json_of(record)) + 1
+        if self.unsent_bytes + size > KEPT_BYTES_MAX:
+            raise StorageError(
+                f"no master takes the audit, and {len(self._kept)} records wait for one in memory:"
+                " see why the cluster has none"
+            )
+        self._kept.append((record, size))
+        self.unsent_bytes += size
+        self.next_sequence = record.sequence + 1
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._kept)
+
+    def unsent(self) -> Batch | None:
+        found: list[AuditRecord] = []
+        size = 0
+        for record, line_bytes in self._kept:
+            size += line_bytes
+            if len(found) == RECORDS_MAX or (found and size > READ_BYTES):
+                break
+            found.append(record)
+        return Batch(found, Place(0, found[-1].sequence)) if found else None
+
+    def sent(self, batch: Batch) -> None:
+        while self._kept and self._kept[0][0].sequence <= batch.end.at:
+            _, size = self._kept.popleft()
+            self.unsent_bytes -= size
+
+    def close(self) -> None:
+        """Nothing."""

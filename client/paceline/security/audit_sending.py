@@ -4,7 +4,8 @@ Each node sends what its files have to the master of any broker group, at least 
 as a node of the cluster (`security.node_proof`). It is no producer: those are part of the client,
 and have users. Nothing waits for it: while no master takes records they stay in the files.
 
-The files are opened when rights are switched on for the first time; before, there is no task.
+The files are opened when rights are switched on for the first time; before, there is no task. A
+process without a disk has its records in memory.
 """
 
 import asyncio
@@ -16,11 +17,11 @@ import aiohttp
 import orjson
 
 from paceline.errors import BadRequestError, StorageError
-from paceline.platform.ports import Disk, Random
+from paceline.platform.ports import Random
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.platform.telemetry import Metrics
 from paceline.security.access import Access
-from paceline.security.audit_files import AuditFiles, Batch
+from paceline.security.audit_files import AuditKept, Batch
 from paceline.security.audit_peers import RefusedPeers
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial
@@ -40,7 +41,6 @@ class AuditNode(NamedTuple):
     """Whose audit it is."""
 
     name: str
-    data_dir: str
     sample_one_in: int
     source_host: str
 
@@ -53,19 +53,21 @@ class AuditSending:
         node: AuditNode,
         access: Access,
         *,
-        disk: Disk,
+        open_kept: Callable[[], AuditKept],
         random: Random,
         view: Callable[[], ClusterView | None],
         proofs: NodeProofs,
         dial: Dial,
     ) -> None:
-        """`view`: the newest one that this node knows."""
+        """`open_kept`: opens where records wait; StorageError. `view`: the newest one that this
+        node knows."""
         self._node, self._access = node, access
         self.peers = RefusedPeers(access)
-        self._disk, self._random, self._view = disk, random, view
+        self._open_kept, self._random, self._view = open_kept, random, view
         self._proofs, self._dial = proofs, dial
-        self._files: AuditFiles | None = None
+        self._files: AuditKept | None = None
         self._news = asyncio.Event()
+        self._all_sent = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._http: aiohttp.ClientSession | None = None
         self._is_running = False
@@ -79,6 +81,17 @@ class AuditSending:
     def start(self) -> None:
         self._is_running = True
         self._rights_changed()
+
+    async def drain(self, *, timeout_ms: int) -> None:
+        """Before `stop`, where nothing keeps what is not sent: tell all, and wait until it is."""
+        self.peers.close()
+        if self._files is None or not self._files.has_unsent:
+            return
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._all_sent.wait()
+        except TimeoutError:
+            log.error("audit_lost", extra={"bytes": self._files.unsent_bytes})
 
     async def stop(self) -> None:
         """What is not sent yet stays in the files."""
@@ -117,10 +130,10 @@ class AuditSending:
         self._open()
         self._task = spawn(self._run(), name="audit")
 
-    def _open(self) -> AuditFiles | None:
+    def _open(self) -> AuditKept | None:
         """None: the disk does not take files now."""
         try:
-            files = self._files = AuditFiles(self._disk, f"{self._node.data_dir}/audit")
+            files = self._files = self._open_kept()
         except StorageError as error:
             log.error("audit_not_opened", extra={"fault": error.message})
             self._access.audit.await_files()
@@ -129,10 +142,14 @@ class AuditSending:
             files,
             node=self._node.name,
             sample_one_in=self._node.sample_one_in,
-            on_record=self._news.set,
+            on_record=self._recorded,
         )
-        self._news.set()
+        self._recorded()
         return files
+
+    def _recorded(self) -> None:
+        self._all_sent.clear()
+        self._news.set()
 
     async def _run(self) -> None:
         while (files := self._files or self._open()) is None:
@@ -148,8 +165,9 @@ class AuditSending:
                 else:
                     await pause(wait_ms * self._random.uniform(0.5, 1.0))
                     wait_ms = min(wait_ms * 2, RETRY_MAX_MS)
+            self._all_sent.set()
 
-    async def _send_some(self, files: AuditFiles) -> bool:
+    async def _send_some(self, files: AuditKept) -> bool:
         """False: neither sent nor read; it is to be tried again."""
         try:
             batch = files.unsent()
@@ -163,7 +181,7 @@ class AuditSending:
         self._settle(files, batch)
         return True
 
-    def _settle(self, files: AuditFiles, batch: Batch) -> None:
+    def _settle(self, files: AuditKept, batch: Batch) -> None:
         try:
             files.sent(batch)
         except StorageError as error:

@@ -29,5 +29,6 @@ def open_door(context: DoorContext) -> GrpcDoor:
         authenticator=context.authenticator,
         tls=context.tls,
         connections_max=context.config.connections_max,
+        on_refused=context.on_refused,
     )
     return GrpcDoor(server, listen)

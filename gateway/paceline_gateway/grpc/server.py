@@ -7,12 +7,14 @@ status inside the answers.
 import ipaddress
 import logging
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import grpc
 from google.protobuf.message_factory import GetMessageClass
 
 from paceline.errors import PacelineError, UnauthenticatedError
+from paceline.security.audit_peers import OnRefused
 from paceline.security.node_tls import NodeTls
 from paceline.server.connections import CONNECTIONS_MAX
 from paceline_gateway.clusters import UserClusters
@@ -49,12 +51,14 @@ class GrpcServer:
         authenticator: Authenticator,
         tls: NodeTls | None,
         connections_max: int = CONNECTIONS_MAX,
+        on_refused: OnRefused = lambda door, source, error: None,
     ) -> None:
         self._service = service
         self._clusters = clusters
         self._authenticator = authenticator
         self._tls = tls
         self._connections_max = connections_max
+        self._on_refused = partial(on_refused, "grpc")
         self._endpoints = Endpoints()
         self._relay: Relay | None = None
         self._server: Any = None
@@ -75,7 +79,7 @@ class GrpcServer:
         inner = server.add_insecure_port(_LOOPBACK)
         await server.start()
         self._relay = Relay(inner, connections_max=self._connections_max)
-        found = await self._relay.listen(host, port, self._tls)
+        found = await self._relay.listen(host, port, self._tls, on_refused=self._on_refused)
         self._endpoints = endpoints_at(host, found)
         return found
 

@@ -6,8 +6,10 @@ is from; whoever reaches its loopback port otherwise is in no table, and is refu
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import NamedTuple, cast
 
+from paceline.errors import PacelineError
 from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.security.certificates import CLIENT_URI, uris_of
 from paceline.security.listening import Listening, listen
@@ -42,9 +44,18 @@ class Relay:
         self._open: set[_Outer] = set()
         self._listening: Listening | None = None
 
-    async def listen(self, host: str, port: int, tls: NodeTls | None) -> int:
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        tls: NodeTls | None,
+        *,
+        on_refused: Callable[[str, PacelineError], None] = lambda source, error: None,
+    ) -> int:
         """Take connections; the port. OSError: it is in use."""
-        self._listening = await listen(lambda: _Outer(self), host, port, tls=tls, is_for_grpc=True)
+        self._listening = await listen(
+            lambda: _Outer(self), host, port, tls=tls, is_for_grpc=True, on_refused=on_refused
+        )
         return self._listening.port
 
     def peer(self, port: int) -> Peer | None:

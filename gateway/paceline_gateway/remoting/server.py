@@ -7,11 +7,13 @@ write. A connection is not read from while too much of it waits to be answered o
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import cast
 
 from paceline.errors import ConfigError, PacelineError
 from paceline.net.cluster import Cluster
 from paceline.platform.runtime import cancel_and_wait, spawn
+from paceline.security.audit_peers import OnRefused
 from paceline.security.listening import Listening, listen
 from paceline.security.node_tls import NodeTls
 from paceline.server.byte_budget import ByteBudget, source_of
@@ -213,6 +215,7 @@ class RemotingDoor:
         budget: ByteBudget | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         describe_tls: DescribeTls | None = None,
+        on_refused: OnRefused = lambda door, source, error: None,
     ) -> None:
         """`cluster`: as the gateway itself sees it, to know the broker groups. `port`: of the name
         server; the listener of broker group number n is at port + 10 n, and at two below; 0: every
@@ -221,6 +224,7 @@ class RemotingDoor:
         self.advertised_host = advertised_host
         self.frame_bytes_max = frame_bytes_max
         self.describe_tls = describe_tls
+        self._on_refused = partial(on_refused, "remoting")
         self.budget = budget or ByteBudget()
         self.dispatcher = Dispatcher(users, authenticator, self, clients)
         self._cluster = cluster
@@ -307,7 +311,13 @@ class RemotingDoor:
 
     async def _listen(self, group: GroupName | None, port: int) -> Listening:
         try:
-            return await listen(lambda: Connection(self, group), self._host, port, tls=self._tls)
+            return await listen(
+                lambda: Connection(self, group),
+                self._host,
+                port,
+                tls=self._tls,
+                on_refused=self._on_refused,
+            )
         except OSError as error:
             what = "the name server" if group is None else f"broker group {group}"
             raise ConfigError(f"port {port} for {what} cannot be opened: {error}") from error

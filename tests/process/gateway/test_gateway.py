@@ -3,6 +3,7 @@
 import hmac
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -109,6 +110,7 @@ async def test_a_gateway_does_what_a_user_may_and_the_audit_names_him(tmp_path: 
             await check_strangers(cluster)
             async with AdminClient(root) as admin:
                 await check_audit(admin, key)
+                await check_refused(admin, gateway)
                 await check_listed(admin, gateway, user)
                 assert await gateway_is_ready(gateway)
                 await check_revoked(admin, gateway, found)
@@ -116,6 +118,7 @@ async def test_a_gateway_does_what_a_user_may_and_the_audit_names_him(tmp_path: 
             await gateway.stop()
         assert not door.is_open
         assert gateway.clusters.count == 0
+        await counted(root)
 
 
 async def check_strangers(cluster: RunningCluster) -> None:
@@ -139,6 +142,38 @@ async def check_audit(admin: AdminClient, key: Credentials) -> None:
     assert await eventually(refusals, what="both refusals are in the audit") == {
         (source, "grpc", key.access_key, "NOT_AUTHORIZED") for source in (SOURCE, "192.0.2.1")
     }
+
+
+async def check_refused(admin: AdminClient, gateway: Gateway) -> None:
+    """What the gateway itself has refused, no node has heard of: it is in the audit all the same,
+    and a flood of it is one record."""
+    for _ in range(1_000):
+        with pytest.raises(UnauthenticatedError):
+            gateway.authenticator.remoting({}, b"", "192.0.2.7")
+
+    async def refusals() -> list[dict[str, Any]]:
+        rows = await admin.audit.search(decision="Deny", user="anonymous")
+        found = [row for row in rows if row["node"] == gateway._config.node_id()]
+        return found if len(found) > 1 else []
+
+    rows = await eventually(refusals, what="the gateway's refusals are in the audit")
+    assert {(row["door"], row["source"], row["outcome"], row.get("times", 1)) for row in rows} == {
+        ("grpc", SOURCE, "UNAUTHENTICATED", 1),
+        ("remoting", "192.0.2.7", "UNAUTHENTICATED", 1),
+    }
+    assert {"another secret key" in row["rule"] for row in rows} == {True, False}
+
+
+async def counted(root: ConnectSettings) -> None:
+    """What came after the first one is told when the gateway stops, if not before."""
+
+    async def is_told() -> bool:
+        async with AdminClient(root) as admin:
+            rows = await admin.audit.search(decision="Deny", user="anonymous")
+        times = [row.get("times", 1) for row in rows if row["door"] == "remoting"]
+        return sorted(times) == [1, 999]
+
+    await eventually(is_told, what="the flood was counted")
 
 
 async def check_listed(admin: AdminClient, gateway: Gateway, user: UserCluster) -> None:

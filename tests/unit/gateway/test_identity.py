@@ -57,7 +57,15 @@ class Gate:
         self.clock = ManualClock(unix_ms=NOW)
         self.access = Access(self.clock, tokens=Tokens(lambda: (SECRET,)))
         self.access.apply(signing(a_security(mode=mode, anonymous=anonymous)))
-        self.door = Authenticator(self.access, clock=self.clock, allow_plaintext=allow_plaintext)
+        self.refused: list[tuple[str, str, str]] = []
+        self.door = Authenticator(
+            self.access,
+            clock=self.clock,
+            allow_plaintext=allow_plaintext,
+            on_refused=lambda door, source, error: self.refused.append(
+                (door, source, error.message)
+            ),
+        )
 
     def grpc(
         self,
@@ -277,3 +285,24 @@ async def test_nobody_but_nodes_is_told_all_users(caplog: pytest.LogCaptureFixtu
 
     assert (nobody, root) == (403, 403)
     assert not told.known.is_set()
+
+
+def test_whoever_is_refused_is_told_of_with_door_source_and_why() -> None:
+    gate = Gate()
+    for refused in (
+        lambda: gate.grpc(user="bob"),
+        lambda: gate.grpc(is_encrypted=False),
+        lambda: gate.door.grpc(None, None, FAR, certified={"nobody-known"}),
+        lambda: gate.door.remoting({}, b"", FAR),
+    ):
+        with pytest.raises(UnauthenticatedError):
+            refused()
+    gate.grpc()
+
+    assert [(door, source) for door, source, _ in gate.refused] == [
+        *[("grpc", FAR)] * 3,
+        ("remoting", FAR),
+    ]
+    whys = ("another secret key", "not encrypted", "no user nobody-known", "give this client")
+    for why, (_, _, told) in zip(whys, gate.refused, strict=True):
+        assert why in told

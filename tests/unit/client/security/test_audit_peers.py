@@ -7,7 +7,7 @@ from tests.support.audit import FOLDER, kept_by, on_disk
 from tests.support.controller.harness import eventually
 from tests.support.rights import a_security
 
-from paceline.errors import UnauthenticatedError
+from paceline.errors import BadRequestError, UnauthenticatedError
 from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.runtime import ManualClock
 from paceline.security import audit_peers
@@ -69,6 +69,13 @@ async def test_a_flood_of_one_source_is_one_record_with_a_count_a_period(
         ("raft", "10.0.0.9", 10_000),
         ("raft", "10.0.0.9", 7),
     ]
+
+
+async def test_refusals_of_another_kind_are_told_at_once_too(node: Refusing) -> None:
+    node.refuse("10.0.0.9", 3)
+    node.peers.refused("raft", "10.0.0.9", BadRequestError("this port takes TLS only"))
+
+    assert [row.outcome for row in on_disk(node.disk, FOLDER)] == ["UNAUTHENTICATED", "BAD_REQUEST"]
 
 
 async def test_a_flood_of_many_sources_is_bounded_as_all_that_strangers_cause(

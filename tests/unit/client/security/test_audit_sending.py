@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import orjson
@@ -11,7 +12,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from tests.support.askers import PROOFS
-from tests.support.audit import on_disk, sequences, tell
+from tests.support.audit import FOLDER, on_disk, sequences, tell
 from tests.support.controller.harness import eventually
 from tests.support.rights import a_security
 from tests.support.service.fakes import GROUP, a_view
@@ -22,6 +23,7 @@ from paceline.platform.runtime import ManualClock, SeededRandom
 from paceline.platform.telemetry import Metrics
 from paceline.security import audit_files, audit_sending
 from paceline.security.access import Access
+from paceline.security.audit_files import AuditFiles, AuditKept, AuditMemory
 from paceline.security.audit_sending import AuditNode, AuditSending
 from paceline.security.node_tls import Dial
 from paceline.types import GroupName, ReplicaId
@@ -29,7 +31,7 @@ from paceline.wire.cluster import ClusterView
 from paceline.wire.proof import CHALLENGE_HEADER
 from paceline.wire.users import Mode
 
-NODE = AuditNode("c1", "/data", 0, "")
+NODE = AuditNode("c1", 0, "")
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +46,8 @@ class Masters:
     def __init__(self) -> None:
         self.got: list[tuple[str, int]] = []
         """(group, sequence) of each record that was taken."""
+        self.dropped: list[int] = []
+        """What each of them says."""
         self.answers: dict[str, Callable[[], int]] = {"g1": lambda: 200, "g2": lambda: 200}
         self.asked_count = 0
         self.view: ClusterView | None = None
@@ -61,6 +65,7 @@ class Masters:
             if status == 200:
                 rows: list[dict[str, Any]] = orjson.loads(body)["records"]
                 self.got += [(group, row["sequence"]) for row in rows]
+                self.dropped += [row.get("dropped", 0) for row in rows]
             return web.json_response({}, status=status)
 
         app = web.Application()
@@ -87,13 +92,17 @@ async def masters() -> AsyncIterator[Masters]:
 
 @asynccontextmanager
 async def a_node(
-    found: Masters, disk: MemoryDisk | None = None, *, mode: Mode = Mode.ON
+    found: Masters,
+    disk: MemoryDisk | None = None,
+    *,
+    mode: Mode = Mode.ON,
+    open_kept: Callable[[], AuditKept] | None = None,
 ) -> AsyncIterator[tuple[Access, AuditSending]]:
     access = Access(ManualClock())
     sending = AuditSending(
         NODE,
         access,
-        disk=disk or MemoryDisk(),
+        open_kept=open_kept or partial(AuditFiles, disk or MemoryDisk(), FOLDER),
         random=SeededRandom("audit"),
         view=lambda: found.view,
         proofs=PROOFS,
@@ -225,6 +234,42 @@ async def test_days_without_a_master_cost_a_bounded_disk_and_the_rest_is_sent_in
     assert lost > 0
     assert caplog.messages.count("audit_file_lost") == lost, "each is told"
     assert 2 * 2_000 < unsent <= 3 * 2_000
+
+
+async def test_a_process_without_a_disk_keeps_a_bounded_audit_and_says_what_it_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(audit_files, "KEPT_BYTES_MAX", 2_000)
+    kept = AuditMemory()
+    async with masters() as found:
+        view, found.view = found.view, None
+        async with a_node(found, open_kept=lambda: kept) as (access, sending):
+            tell(access.audit, 200)
+            assert 0 < kept.unsent_bytes <= 2_000
+            waiting = access.audit.written_count
+            assert access.audit.dropped_count == 200 - waiting
+
+            found.view = view
+            await eventually(lambda: sending.sent_count == waiting, "what waited")
+            tell(access.audit)
+            await sending.drain(timeout_ms=10_000)
+
+            assert (kept.unsent_bytes, kept.has_unsent, kept.unsent()) == (0, False, None)
+
+    assert [sequence for _, sequence in found.got] == list(range(1, waiting + 2))
+    assert found.dropped == [0] * waiting + [200 - waiting]
+
+
+async def test_what_no_master_takes_before_a_process_without_a_disk_ends_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with masters() as found, a_node(found, open_kept=AuditMemory) as (access, sending):
+        found.view = None
+        tell(access.audit)
+
+        await sending.drain(timeout_ms=20)
+
+        assert "audit_lost" in caplog.messages
 
 
 def measured(metrics: Metrics, name: str) -> float:

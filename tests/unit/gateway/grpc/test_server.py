@@ -226,6 +226,7 @@ async def test_a_gateway_opens_and_closes_the_door() -> None:
         clusters=clusters,
         clients=ConnectedClients(SystemClock()),
         authenticator=an_authenticator(),
+        on_refused=lambda *_: None,
         tls=None,
         budget=ByteBudget(),
         metrics=Metrics(cluster="c", node_type="gateway", node_id="g"),
