@@ -33,6 +33,9 @@ STREAMS_OF_CONNECTION_MAX = 1_000
 """Calls under way at a time. A push consumer has one for each queue, and Telemetry."""
 REQUEST_BYTES_MAX = BODY_BYTES_MAX + 1024 * 1024
 """A message of the largest size, and what is said of it."""
+PENDING_MAX = 8_000
+"""Calls that Python has not taken up yet; beyond it gRPC refuses them by chance. With its own
+default, 1,000, some hundreds of 5,000 clients that came at once were refused."""
 PINGS_MS_MIN = 10_000
 """Clients that ping more often are disconnected; Java's do every 300 s, also without calls."""
 _STOP_S = 5.0
@@ -70,6 +73,8 @@ class GrpcServer:
                 ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
                 ("grpc.max_metadata_size", _HEADERS_BYTES_MAX),
                 ("grpc.max_concurrent_streams", STREAMS_OF_CONNECTION_MAX),
+                ("grpc.server.max_pending_requests", PENDING_MAX),
+                ("grpc.server.max_pending_requests_hard_limit", 2 * PENDING_MAX),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", PINGS_MS_MIN),
                 ("grpc.so_reuseport", 0),

@@ -57,12 +57,14 @@ class RawClient:
     def __init__(
         self, port: int, client_id: str = "host@1@0@a", *, credentials: Any = None, **headers: str
     ) -> None:
+        """Has a connection of its own."""
         address = f"127.0.0.1:{port}"
+        options = [("grpc.use_local_subchannel_pool", 1)]
         if credentials is None:
-            self._channel = grpc.aio.insecure_channel(address)
+            self._channel = grpc.aio.insecure_channel(address, options=options)
         else:
-            name = (("grpc.ssl_target_name_override", "localhost"),)
-            self._channel = grpc.aio.secure_channel(address, credentials, options=name)
+            name = ("grpc.ssl_target_name_override", "localhost")
+            self._channel = grpc.aio.secure_channel(address, credentials, options=[*options, name])
         self.metadata = [
             ("x-mq-client-id", client_id),
             ("x-mq-language", "PYTHON"),
@@ -94,9 +96,12 @@ class RawClient:
             return [answer async for answer in made]
         return await made
 
-    def telemetry(self) -> Any:
-        """A stream with `write` and `read`."""
-        return self._of("Telemetry")(metadata=self.metadata)
+    def telemetry(self, client_id: str | None = None) -> Any:
+        """A stream with `write` and `read`, of this client or another one on the connection."""
+        metadata = dict(self.metadata)
+        if client_id is not None:
+            metadata["x-mq-client-id"] = client_id
+        return self._of("Telemetry")(metadata=list(metadata.items()))
 
     # -- what clients usually ask -----------------------------------------------------------------
 
