@@ -9,12 +9,13 @@ connections, so that `paceline client list` shows it.
 import asyncio
 import logging
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from paceline.consumer.group_settings import settings_of
-from paceline.errors import OverloadedError, PacelineError
+from paceline.errors import PacelineError
 from paceline.filters import Filter, told
 from paceline.platform.ports import Clock
 from paceline.platform.runtime import pause
@@ -28,6 +29,7 @@ from paceline.wire.clients import (
     Kind,
 )
 from paceline_gateway.clusters import UserCluster
+from paceline_gateway.shares import Shares, owner_of
 
 log = logging.getLogger("paceline.gateway")
 
@@ -73,6 +75,10 @@ class ConnectedClient:
     """Brokers list it, as it is or was."""
     has_left: bool = False
     """It said that it goes, and does not come back."""
+    release: Callable[[], None] = lambda: None
+    """It has its place no more."""
+    on_silent: Callable[[], None] = lambda: None
+    """Its door's: it is forgotten, as it has said nothing for too long."""
 
     @property
     def broker_id(self) -> str:
@@ -113,8 +119,9 @@ class ConnectedClients:
 
     def __init__(self, clock: Clock, *, clients_max: int = CLIENTS_MAX) -> None:
         self._clock = clock
-        self._clients_max = clients_max
-        self._clients: dict[ClientKey, ConnectedClient] = {}
+        self._shares = Shares(clients_max, "clients", retry_after_ms=SILENT_MS)
+        self._clients: OrderedDict[ClientKey, ConnectedClient] = OrderedDict()
+        """Who was heard of longest ago comes first."""
         self._leaving: asyncio.Queue[ConnectedClient] = asyncio.Queue()
         """Brokers still list them."""
         self._on_gone: list[Callable[[ConnectedClient], None]] = []
@@ -132,20 +139,17 @@ class ConnectedClients:
     def get(self, key: ClientKey) -> ConnectedClient | None:
         return self._clients.get(key)
 
-    def hear(self, key: ClientKey, door: Door) -> ConnectedClient:
-        """A client has said something. OverloadedError: there are too many."""
+    def hear(self, key: ClientKey, door: Door, source: str = "") -> ConnectedClient:
+        """A client has said something, at that address. OverloadedError: there are too many."""
         client = self._clients.get(key)
         if client is None:
-            if len(self._clients) >= self._clients_max:
+            owner = owner_of(key.user, source)
+            if not self._shares.has_room(owner):
                 self.expire()
-            if len(self._clients) >= self._clients_max:
-                raise OverloadedError(
-                    f"{len(self._clients)} clients are connected to this gateway, and there is no"
-                    " room for more: connect to another one",
-                    retry_after_ms=SILENT_MS,
-                )
-            client = self._clients[key] = ConnectedClient(key, door)
+            release = self._shares.take(owner)
+            client = self._clients[key] = ConnectedClient(key, door, release=release)
         client.heard_ms = self._clock.monotonic_ms()
+        self._clients.move_to_end(key)
         return client
 
     def gone(self, key: ClientKey) -> None:
@@ -160,11 +164,16 @@ class ConnectedClients:
     def expire(self) -> None:
         """Forget whom nothing was heard of for too long; it may be at another gateway."""
         silent_ms = self._clock.monotonic_ms() - SILENT_MS
-        for client in [each for each in self._clients.values() if each.heard_ms <= silent_ms]:
+        while self._clients:
+            client = next(iter(self._clients.values()))
+            if client.heard_ms > silent_ms:
+                return
             self._forget(client)
+            client.on_silent()
 
     def _forget(self, client: ConnectedClient) -> None:
         del self._clients[client.key]
+        client.release()
         for listener in self._on_gone:
             listener(client)
 

@@ -38,6 +38,7 @@ from paceline_gateway.remoting.rights import Rights
 from paceline_gateway.remoting.state.clients import Clients
 from paceline_gateway.remoting.state.peers import Peer
 from paceline_gateway.remoting.state.users import RemotingUser
+from paceline_gateway.shares import POLLS_MAX, Shares
 
 log = logging.getLogger("paceline.gateway")
 
@@ -76,6 +77,7 @@ class Dispatcher:
         self._clusters = users
         self._connected = connected
         self._authenticator = authenticator
+        self._polls = Shares(POLLS_MAX, "requests that wait for messages")
         self._users: dict[Principal, RemotingUser] = {}
         self._starting: dict[Principal, _Starting] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -184,7 +186,7 @@ class Dispatcher:
                 self._started(principal, starting)
 
     async def _start(self, principal: Principal, starting: _Starting) -> None:
-        user = RemotingUser(await self._clusters.of(principal), self._connected)
+        user = RemotingUser(await self._clusters.of(principal), self._connected, self._polls)
         try:
             await user.halves.start()
         except BaseException:

@@ -59,7 +59,11 @@ async def pop(call: Call) -> Command:
     )
     of = group_of(call)
     limit_ms = wait_ms + _SILENCE_MS
-    answer, _ = await call.user.links.call(of, asked, timeout_ms=limit_ms, attempt_ms=limit_ms)
+    ended = call.user.poll()
+    try:
+        answer, _ = await call.user.links.call(of, asked, timeout_ms=limit_ms, attempt_ms=limit_ms)
+    finally:
+        ended()
     if not answer.messages:
         return call.request.answer(
             ResponseCode.POLLING_TIMEOUT, _header(0, []), remark="no message came"

@@ -27,8 +27,6 @@ WAIT_MS_MAX = 20_000
 MESSAGES_MAX = 1024
 BYTES_MAX = 256 * 1024
 """RocketMQ's maxTransferBytesOnMessageInMemory; one message always goes."""
-POLLS_MAX = 4_096
-"""Of one connection; above, a poll is answered at once."""
 
 
 class Asked(NamedTuple):
@@ -53,7 +51,7 @@ def read_pull(call: Call) -> Asked:
     if not 0 <= queue_id < 2**16:
         raise BadRequestError("queueId must be 0 to 65535", field="queueId")
     wait_ms = 0
-    if sys_flag & PULL_SUSPEND and call.peer.polls < POLLS_MAX:
+    if sys_flag & PULL_SUSPEND:
         wait_ms = max(0, min(WAIT_MS_MAX, fields.integer(request, "suspendTimeoutMillis", 0)))
     return Asked(
         group,
@@ -86,11 +84,13 @@ async def pull(call: Call) -> Command:
             commit(call, asked.group, asked.topic, asked.queue_id, asked.commit_offset),
             name="pull-commit",
         )
-    call.peer.polls += 1
+    if not asked.wait_ms:
+        return await _pull(call, asked)
+    ended = call.user.poll()
     try:
         return await _pull(call, asked)
     finally:
-        call.peer.polls -= 1
+        ended()
 
 
 async def _pull(call: Call, asked: Asked) -> Command:

@@ -35,6 +35,8 @@ class RemotingClient:
         self._opaque = 0
         self._waiting: dict[int, asyncio.Future[Command]] = {}
         self._arrived = asyncio.Event()
+        self._may_read = asyncio.Event()
+        self._may_read.set()
         self._task = spawn(self._read(), name="remoting-client")
 
     @classmethod
@@ -96,6 +98,13 @@ class RemotingClient:
     def write(self, content: bytes) -> None:
         self._writer.write(content)
 
+    def stop_reading(self) -> None:
+        """After the next read, until `read_on`."""
+        self._may_read.clear()
+
+    def read_on(self) -> None:
+        self._may_read.set()
+
     async def _read(self) -> None:
         try:
             await self._read_all()
@@ -108,6 +117,7 @@ class RemotingClient:
         received = b""
         while True:
             try:
+                await self._may_read.wait()
                 data = await self._reader.read(1 << 16)
             except ConnectionError:
                 return
@@ -157,10 +167,20 @@ class RemotingClient:
         **more: Any,
     ) -> tuple[Command, list[Stored]]:
         """A pull; the answer and the messages in it."""
+        more = {"topic": topic, "queueId": queue_id, "consumerGroup": group, **more}
+        async with asyncio.timeout(WITHIN_S):
+            answer = await self.begin_pull(offset, wait_ms=wait_ms, **more)
+        if answer.code != ResponseCode.SUCCESS:
+            return answer, []
+        return answer, [message for message, _ in decode_messages(bytes(answer.body))]
+
+    def begin_pull(
+        self, offset: int, *, wait_ms: int = 0, **more: Any
+    ) -> "asyncio.Future[Command]":
         fields = {
-            "consumerGroup": group,
-            "topic": topic,
-            "queueId": queue_id,
+            "consumerGroup": "g",
+            "topic": "orders",
+            "queueId": 0,
             "queueOffset": offset,
             "maxMsgNums": 32,
             "sysFlag": 6 if wait_ms else 4,
@@ -168,10 +188,7 @@ class RemotingClient:
             "subscription": "*",
             **more,
         }
-        answer = await self.ask(RequestCode.PULL_MESSAGE, fields)
-        if answer.code != ResponseCode.SUCCESS:
-            return answer, []
-        return answer, [message for message, _ in decode_messages(bytes(answer.body))]
+        return self.begin(RequestCode.PULL_MESSAGE, fields)
 
     async def heartbeat(
         self,
@@ -238,7 +255,7 @@ async def a_gateway(**options: Any) -> AsyncIterator[Gateway]:
         bootstrap = lead(broker)
         users = UserClusters(lambda principal: Cluster(bootstrap))
         own = Cluster(bootstrap)
-        clients = ConnectedClients(SystemClock())
+        clients = options.pop("clients", ConnectedClients(SystemClock()))
         door = RemotingDoor(
             users, an_authenticator(), own, clients, host="127.0.0.1", port=0, **options
         )

@@ -1,6 +1,7 @@
 """Clients of doors: heard, told, forgotten."""
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 from typing import cast
 
@@ -65,6 +66,37 @@ def test_there_is_room_for_so_many() -> None:
     clients.hear(ClientKey("", "b"), "grpc")
 
     assert len(clients) == 1
+
+
+def test_one_user_or_address_leaves_room_for_others() -> None:
+    clients = ConnectedClients(ManualClock(), clients_max=8)
+    for number in range(4):
+        clients.hear(ClientKey("anonymous", f"a{number}"), "grpc", "10.0.0.1")
+
+    with pytest.raises(OverloadedError, match="4 of them for you"):
+        clients.hear(ClientKey("anonymous", "a4"), "grpc", "10.0.0.1")
+    clients.hear(ClientKey("anonymous", "b"), "grpc", "10.0.0.2")
+    clients.hear(ClientKey("ana", "c"), "grpc", "10.0.0.1")
+    for name in ("a0", "a1"):
+        clients.gone(ClientKey("anonymous", name))
+
+    clients.hear(ClientKey("anonymous", "a5"), "grpc", "10.0.0.1")
+
+
+def test_a_door_is_told_of_its_client_that_has_fallen_silent_not_of_one_that_goes() -> None:
+    clock = ManualClock()
+    clients = ConnectedClients(clock)
+    told: list[str] = []
+    for name in ("a", "b", "c"):
+        clients.hear(ClientKey("", name), "remoting").on_silent = partial(told.append, name)
+    clients.gone(ClientKey("", "a"))
+    clock.advance(60_000)
+    clients.hear(ClientKey("", "b"), "remoting")
+    clock.advance(60_000)
+    clients.expire()
+
+    assert told == ["c"]
+    assert [client.key.client_id for client in clients] == ["b"]
 
 
 def test_brokers_are_told_what_they_take() -> None:

@@ -11,6 +11,7 @@ from paceline_gateway.clusters import UserCluster, UserClusters
 from paceline_gateway.connected_clients import ClientKey
 from paceline_gateway.grpc.codec.statuses import Refused
 from paceline_gateway.grpc.stubs.resources_pb2 import Code, Endpoints
+from paceline_gateway.shares import Owner, owner_of
 
 CLIENT_ID_LENGTH_MAX = 255
 _TEXT_LENGTH_MAX = 64
@@ -36,6 +37,11 @@ class Call:
     async def cluster(self) -> UserCluster:
         """The cluster as its user sees it. PeerError: no node answers."""
         return await self.clusters.of(self.principal)
+
+    @property
+    def owner(self) -> Owner:
+        """Whose share it counts for."""
+        return owner_of(self.principal.user, self.principal.source)
 
     @property
     def key(self) -> ClientKey:

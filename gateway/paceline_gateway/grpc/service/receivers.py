@@ -9,16 +9,16 @@ invisible time is lengthened here is acknowledged through the receiver that does
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from paceline.consumer.group_settings import settings_of
 from paceline.consumer.pop.popped_message import PoppedMessage
 from paceline.consumer.settings.simple import SimpleSettings
 from paceline.consumer.simple import SimpleConsumer, give_back, renews
-from paceline.errors import OverloadedError, PacelineError
+from paceline.errors import PacelineError
 from paceline.filters import Subscription
 from paceline.platform.runtime import spawn
 from paceline.server.byte_budget import ByteBudget, ByteHolder
@@ -27,6 +27,7 @@ from paceline.wire.calls.pop import EndReceive
 from paceline_gateway.clusters import UserCluster
 from paceline_gateway.connected_clients import ClientKey, ConnectedClient, ConnectedClients
 from paceline_gateway.grpc.codec.limits import RENEW_MS_MAX
+from paceline_gateway.shares import Shares, owner_of
 
 log = logging.getLogger("paceline.gateway")
 
@@ -73,8 +74,8 @@ class Receiver:
     """One simple consumer, and what its latest receives have given."""
 
     consumer: SimpleConsumer
-    release: Callable[[], None]
-    """Its user's cluster is needed no more."""
+    releases: Iterable[Callable[[], None]]
+    """Its user's cluster is needed no more, nor its place."""
     holder: ByteHolder
     """For what is remembered."""
     attempts: OrderedDict[str, _Attempt] = field(default_factory=OrderedDict)
@@ -179,7 +180,8 @@ class Receiver:
         finally:
             self.attempts.clear()
             self.holder.close()
-            self.release()
+            for release in self.releases:
+                release()
 
     def done_with(self, handle: str) -> None:
         """What was acknowledged or changed is not given again."""
@@ -207,7 +209,7 @@ class Receivers:
         """By group; to find who lengthens the time of a message."""
         self._ackers: dict[ClientKey, dict[tuple[UserCluster, str], Receiver]] = {}
         """Of clients that have received elsewhere, by group."""
-        self._count = 0
+        self._shares = Shares(RECEIVERS_MAX, "receivers")
         """Of both."""
         self._closing: set[asyncio.Task[None]] = set()
         clients.on_gone(self._gone)
@@ -223,24 +225,20 @@ class Receivers:
 
     def receiver(self, wanted: Wanted, subscription: Subscription) -> Receiver:
         """That of a client for a group and a subscription. OverloadedError, ForbiddenError."""
-        self._clients.hear(wanted.key, "grpc")
+        self._clients.hear(wanted.key, "grpc", wanted.cluster.principal.source)
         found = self._receivers.get(wanted)
         if found is not None:
             return found
-        self._check_room()
-        consumer = SimpleConsumer(
-            wanted.cluster.cluster,
+        settings = SimpleSettings(
+            auto_renew=wanted.auto_renew, auto_renew_ms_max=RENEW_MS_MAX, ordered=wanted.ordered
+        )
+        found = self._receivers[wanted] = self._made(
+            wanted.cluster,
             group=wanted.group,
             topics=[subscription],
-            settings=SimpleSettings(
-                auto_renew=wanted.auto_renew,
-                auto_renew_ms_max=RENEW_MS_MAX,
-                ordered=wanted.ordered,
-            ),
+            settings=settings,
             client_id=_id(wanted.key),
-            is_introduced=False,
         )
-        found = self._receivers[wanted] = self._made(consumer, wanted.cluster)
         by_group = self._of_client.setdefault(wanted.key, {})
         by_group.setdefault(wanted.group, []).append((wanted, found))
         return found
@@ -249,7 +247,7 @@ class Receivers:
         self, key: ClientKey, group: str, cluster: UserCluster, handle: str
     ) -> SimpleConsumer:
         """Who acknowledges or changes the message of that receipt. OverloadedError."""
-        self._clients.hear(key, "grpc")
+        self._clients.hear(key, "grpc", cluster.principal.source)
         receivers = self._of_client.get(key, {}).get(group, [])
         for _, receiver in receivers:
             receiver.done_with(handle)
@@ -259,25 +257,20 @@ class Receivers:
             return receivers[-1][1].consumer
         found = self._ackers.get(key, {}).get((cluster, group))
         if found is None:
-            self._check_room()
-            consumer = SimpleConsumer(
-                cluster.cluster, group=group, client_id=_id(key), is_introduced=False
-            )
-            found = self._made(consumer, cluster)
+            found = self._made(cluster, group=group, client_id=_id(key))
             self._ackers.setdefault(key, {})[cluster, group] = found
         return found.consumer
 
-    def _made(self, consumer: SimpleConsumer, cluster: UserCluster) -> Receiver:
-        self._count += 1
-        holder = self._budget.holder(cluster.principal.source)
-        return Receiver(consumer, cluster.hold(), holder)
-
-    def _check_room(self) -> None:
-        if self._count >= RECEIVERS_MAX:
-            raise OverloadedError(
-                f"{self._count} receivers are at work here: connect to another gateway",
-                retry_after_ms=1_000,
-            )
+    def _made(self, cluster: UserCluster, **options: Any) -> Receiver:
+        principal = cluster.principal
+        give = self._shares.take(owner_of(principal.user, principal.source))
+        try:
+            consumer = SimpleConsumer(cluster.cluster, is_introduced=False, **options)
+        except BaseException:
+            give()
+            raise
+        holder = self._budget.holder(principal.source)
+        return Receiver(consumer, [cluster.hold(), give], holder)
 
     def _gone(self, client: ConnectedClient) -> None:
         """A client has gone: its messages are given to others when their time is over."""
@@ -287,7 +280,6 @@ class Receivers:
                 del self._receivers[wanted]
                 ending.append(receiver)
         ending += self._ackers.pop(client.key, {}).values()
-        self._count -= len(ending)
         task = spawn(self._end(client, ending), name="grpc-receivers-end")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

@@ -31,6 +31,7 @@ from paceline_gateway.grpc.service.receivers import Receivers, Wanted, bytes_of
 from paceline_gateway.grpc.service.routes import is_ordered, known_topic, queue_numbers
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
 from paceline_gateway.grpc.stubs.resources_pb2 import Code, Status
+from paceline_gateway.shares import POLLS_MAX, Shares
 
 log = logging.getLogger("paceline.gateway")
 
@@ -47,6 +48,7 @@ class ReceiveCalls:
         self._clients = clients
         self._budget = budget
         self._receivers = Receivers(clients, budget)
+        self._polls = Shares(POLLS_MAX, "calls that wait for messages")
         self._giving: set[asyncio.Task[None]] = set()
         """Messages that are soon given back."""
 
@@ -113,7 +115,11 @@ class ReceiveCalls:
     async def _receive(
         self, consumer: SimpleConsumer, call: Call, count: int, invisible_ms: int, wait_ms: int
     ) -> list[PoppedMessage]:
-        found = await consumer.receive(count, invisible_ms=invisible_ms, wait_ms=wait_ms)
+        ended = self._polls.take(call.owner)
+        try:
+            found = await consumer.receive(count, invisible_ms=invisible_ms, wait_ms=wait_ms)
+        finally:
+            ended()
         kept = _within(found)
         if not self._has_room(call.principal.source, found[:kept]):
             give_back(consumer, found)

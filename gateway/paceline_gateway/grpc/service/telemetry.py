@@ -10,10 +10,10 @@ goes with its id.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from weakref import WeakSet
 
-from paceline.errors import OverloadedError, PacelineError
+from paceline.errors import PacelineError
 from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.wire.cluster import ClusterView
 from paceline.wire.consumer_groups import ConsumerGroupSettings
@@ -32,6 +32,7 @@ from paceline_gateway.grpc.service.call import Answer, Call
 from paceline_gateway.grpc.service.transactions import Transactions
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
 from paceline_gateway.grpc.stubs.clients_pb2 import ClientType, Language, Settings
+from paceline_gateway.shares import Shares
 
 log = logging.getLogger("paceline.gateway")
 
@@ -45,7 +46,9 @@ ANSWER_MS_MAX = 2_000
 class Stream:
     """One Telemetry stream. Owner: its call."""
 
-    def __init__(self) -> None:
+    def __init__(self, release: Callable[[], None] = lambda: None) -> None:
+        """`release`: it has its place no more."""
+        self._release = release
         self.settings: Settings | None = None
         """The client's, as it told them last."""
         self.is_asked = False
@@ -70,6 +73,7 @@ class Stream:
     def end(self) -> None:
         """After what was put before."""
         self.is_open = False
+        self._release()
         self._news.set()
 
     async def commands(self) -> AsyncIterator[wire.TelemetryCommand]:
@@ -88,6 +92,7 @@ class TelemetryCalls:
     def __init__(self, clients: ConnectedClients, transactions: Transactions) -> None:
         self._clients = clients
         self._transactions = transactions
+        self._shares = Shares(STREAMS_MAX, "Telemetry streams")
         self._streams: dict[ClientKey, Stream] = {}
         self._joining: dict[ClientKey, asyncio.Task[None]] = {}
         """One at a time of each client, however often it tells of itself."""
@@ -111,22 +116,17 @@ class TelemetryCalls:
     ) -> AsyncIterator[wire.TelemetryCommand]:
         """What the client tells is read beside what it is told."""
         key = call.key
-        stream = Stream()
-        if key not in self._streams and len(self._streams) >= STREAMS_MAX:
-            raise OverloadedError(
-                f"{STREAMS_MAX} Telemetry streams are open here: connect to another gateway",
-                retry_after_ms=1_000,
-            )
         former = self._streams.pop(key, None)
         if former is not None:
             former.end()  # its client has opened another one
+        stream = Stream(self._shares.take(call.owner))
         self._streams[key] = stream
         reading = spawn(self._read(commands, stream, call), name="grpc-telemetry")
         try:
             async for command in stream.commands():
                 yield command
         finally:
-            stream.is_open = False
+            stream.end()
             if self._streams.get(key) is stream:
                 del self._streams[key]
                 self._left(key)
@@ -148,7 +148,7 @@ class TelemetryCalls:
             check_settings(settings)
             stream.group = consumer_group_of(settings, call.namespace)
             topics = dict(topics_of(settings, call.namespace))
-            client = self._clients.hear(call.key, "grpc")
+            client = self._clients.hear(call.key, "grpc", call.principal.source)
         except PacelineError as error:
             stream.put(wire.TelemetryCommand(status=status_of(error)))
             return
@@ -235,7 +235,7 @@ class TelemetryCalls:
         """A client is there. One that says nothing else is only trying whether we are."""
         if not call.client_id:
             return wire.HeartbeatResponse(status=OK)
-        client = self._clients.hear(call.key, "grpc")
+        client = self._clients.hear(call.key, "grpc", call.principal.source)
         if request.client_type != ClientType.CLIENT_TYPE_UNSPECIFIED:
             client.kind = kind_of(request.client_type)
         if request.HasField("group") and request.group.name and client.kind == "consumer":

@@ -7,6 +7,8 @@ from paceline.filters import ALL, Filter, make_filter
 from paceline_gateway.remoting.codec.frames import lenient_json
 
 TOPICS_MAX = 1000
+TEXT_LENGTH_MAX = 255
+"""Of names and client ids, which are kept."""
 _PASSIVE, _POP = "CONSUME_PASSIVELY", "CONSUME_POP"
 
 
@@ -35,11 +37,8 @@ class Told(NamedTuple):
 def read_heartbeat(body: bytes) -> Told:
     """BadRequestError."""
     document = _object(lenient_json(body), "a heartbeat")
-    client_id = document.get("clientID")
-    if not isinstance(client_id, str) or not client_id:
-        raise BadRequestError("a heartbeat without clientID", field="clientID")
     return Told(
-        client_id,
+        _text(document, "clientID"),
         [_text(row, "groupName") for row in _rows(document, "producerDataSet")],
         [_consumer(row) for row in _rows(document, "consumerDataSet")],
         bool(document.get("isWithoutSub", document.get("withoutSub", False))),
@@ -102,6 +101,8 @@ def _text(row: dict[str, Any], name: str) -> str:
     found = row.get(name)
     if not isinstance(found, str) or not found:
         raise BadRequestError(f"{name} is missing", field=name)
+    if len(found) > TEXT_LENGTH_MAX:
+        raise BadRequestError(f"{name} has at most {TEXT_LENGTH_MAX} characters", field=name)
     return found
 
 

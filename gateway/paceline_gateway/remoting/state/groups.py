@@ -8,9 +8,10 @@ waits there for news; the others say now and then that they are still there.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from paceline.consumer.group.membership import coordinating_group
-from paceline.errors import PacelineError
+from paceline.errors import OverloadedError, PacelineError
 from paceline.filters import ALL, Filter, told
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.queues import QueueKey
@@ -133,9 +134,13 @@ class Groups:
 
     def subscription(self, group: str, peer: Peer, topic: str) -> Filter | None:
         """What a client wants of a topic, by its heartbeat; None: it has not said so."""
+        told_of = self._told_before(peer, group)
+        return None if told_of is None else told_of.filters.get(topic)
+
+    def _told_before(self, peer: Peer, group: str) -> ConsumerTold | None:
         found = self._groups.get(group)
         member = None if found is None else found.members.get(peer.client_id)
-        return None if member is None else member.told.filters.get(topic)
+        return None if member is None else member.told
 
     def pulled(self, group: str, peer: Peer, key: QueueKey) -> None:
         """A member asks for messages of a queue."""
@@ -145,28 +150,28 @@ class Groups:
             member.pulled[key] = self._loop.time()
 
     async def heard(self, peer: Peer, heartbeat: Told) -> None:
-        """A client tells what it is. PacelineError: a group will not have it; the others do."""
+        """A client tells what it is. PacelineError: a group will not have it, or there is no room
+        for it; the others do."""
+        if peer.client_id and peer.client_id != heartbeat.client_id:
+            self.left(peer)  # it was somebody else
         peer.client_id = heartbeat.client_id
-        for name in heartbeat.producers:
-            self._connected(peer, "producer", name)
-            clients = self.producers.setdefault(name, {})
-            clients.setdefault(peer.client_id, set()).add(peer)
-            self.on_producers(name)
-        new: list[tuple[Group, Member]] = []
-        for told_of in heartbeat.consumers:
-            group = self._groups.setdefault(told_of.group, Group(told_of.group))
-            member = group.members.get(peer.client_id)
-            if member is None:
-                member = group.members[peer.client_id] = Member(peer.client_id, told_of)
-            member.peers.add(peer)
-            has_changed = member.told.filters != told_of.filters
-            if not heartbeat.is_without_subscriptions:
-                member.told = told_of
-            self._connected(peer, "consumer", told_of.group, member.told.filters)
-            if (not member.beat_at or has_changed) and not told_of.is_broadcasting:
-                new.append((group, member))
-        errors = await asyncio.gather(*(self._beat(*each, wait_ms=0) for each in new))
         refusal: PacelineError | None = None
+        new: list[tuple[Group, Member]] = []
+        try:
+            for name in heartbeat.producers:
+                self._produces(peer, name)
+            for told_of in heartbeat.consumers:
+                before = self._told_before(peer, told_of.group)
+                if before is not None and heartbeat.is_without_subscriptions:
+                    told_of = before
+                group, member = self._consumes(peer, told_of)
+                has_changed = member.told.filters != told_of.filters
+                member.told = told_of
+                if (not member.beat_at or has_changed) and not told_of.is_broadcasting:
+                    new.append((group, member))
+        except OverloadedError as no_room:
+            refusal = no_room
+        errors = await asyncio.gather(*(self._beat(*each, wait_ms=0) for each in new))
         for (group, member), error in zip(new, errors, strict=True):
             if error is not None and error.is_definite and not member.beat_at:
                 refusal = error  # the client's next heartbeat tries again
@@ -174,6 +179,20 @@ class Groups:
                 group.task = spawn(self._run(group), name=f"members-{group.name}")
         if refusal is not None:
             raise refusal
+
+    def _produces(self, peer: Peer, group: str) -> None:
+        self._connected(peer, "producer", group)
+        clients = self.producers.setdefault(group, {})
+        clients.setdefault(peer.client_id, set()).add(peer)
+        self.on_producers(group)
+
+    def _consumes(self, peer: Peer, told_of: ConsumerTold) -> tuple[Group, Member]:
+        """A member of its group; `told_of` is what counts now."""
+        self._connected(peer, "consumer", told_of.group, told_of.filters)
+        group = self._groups.setdefault(told_of.group, Group(told_of.group))
+        member = group.members.setdefault(peer.client_id, Member(peer.client_id, told_of))
+        member.peers.add(peer)
+        return group, member
 
     def left(self, peer: Peer, group: str | None = None) -> None:
         """A connection has ended, or its client leaves one group."""
@@ -190,11 +209,7 @@ class Groups:
             if peers is not None:
                 peers.discard(peer)
                 if not peers:
-                    del clients[peer.client_id]
-                    self._clients.gone(self._key(peer.client_id, "producer", name))
-                if not clients:
-                    del self.producers[name]
-                    self.on_producers(name)
+                    self._end_producer(name, peer.client_id)
 
     def _key(self, client_id: str, kind: Kind, group: str) -> ClientKey:
         return ClientKey(self._of.principal.user, client_id, f"{kind} {group}")
@@ -203,12 +218,30 @@ class Groups:
         self, peer: Peer, kind: Kind, group: str, filters: Mapping[str, Filter] | None = None
     ) -> None:
         """Have the client shown. OverloadedError: there are too many."""
-        client = self._clients.hear(self._key(peer.client_id, kind, group), "remoting")
+        source = self._of.principal.source
+        client = self._clients.hear(self._key(peer.client_id, kind, group), "remoting", source)
         client.cluster, client.kind = self._of, kind
+        client.on_silent = partial(self._silent, peer.client_id, kind, group)
         names = self._cluster.namespace
         client.groups = {names.full_group(group)}
         client.topics = {names.full_topic(topic): each for topic, each in (filters or {}).items()}
         client.language, client.version = peer.language, version_text(peer.version)
+
+    def _silent(self, client_id: str, kind: Kind, name: str) -> None:
+        """It has sent no heartbeat for too long, whatever else it does."""
+        group = self._groups.get(name)
+        if kind == "consumer" and group is not None and client_id in group.members:
+            self._leave(name, client_id)
+        elif kind == "producer" and client_id in self.producers.get(name, {}):
+            self._end_producer(name, client_id)
+
+    def _end_producer(self, name: str, client_id: str) -> None:
+        clients = self.producers[name]
+        del clients[client_id]
+        self._clients.gone(self._key(client_id, "producer", name))
+        if not clients:
+            del self.producers[name]
+            self.on_producers(name)
 
     def _leave(self, name: str, client_id: str) -> None:
         group = self._groups[name]

@@ -1,7 +1,7 @@
 """What the remoting door keeps for one user at one address, over that user's connections."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from paceline_gateway.remoting.state.groups import Groups
 from paceline_gateway.remoting.state.locks import Locks
 from paceline_gateway.remoting.state.queue_of import QueueOf
 from paceline_gateway.remoting.state.queue_reader import QueueReader
+from paceline_gateway.shares import Shares, owner_of
 
 _KEPT_BYTES_MAX = 32 * 1024 * 1024
 
@@ -26,8 +27,10 @@ _KEPT_BYTES_MAX = 32 * 1024 * 1024
 class RemotingUser:
     """Owner of the state of one `UserCluster`; it outlives connections."""
 
-    def __init__(self, cluster: UserCluster, clients: ConnectedClients) -> None:
+    def __init__(self, cluster: UserCluster, clients: ConnectedClients, polls: Shares) -> None:
+        """`polls`: requests of all users that wait for messages."""
         settings = ProducerSettings()
+        self._polls = polls
         self.cluster = cluster
         self._release = cluster.hold()
         self.links = cluster.links
@@ -49,6 +52,12 @@ class RemotingUser:
         """Sends to retry topics under way."""
         self._queue_of: dict[GroupName, QueueOf] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def poll(self) -> Callable[[], None]:
+        """A request begins to wait for messages; to be called when it has ended. OverloadedError:
+        too many of this user do."""
+        principal = self.cluster.principal
+        return self._polls.take(owner_of(principal.user, principal.source))
 
     def queue_of(self, group: GroupName) -> QueueOf:
         """Which queues of a broker group sends without one go to."""

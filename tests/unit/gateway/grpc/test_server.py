@@ -36,6 +36,7 @@ from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.doors import DoorContext
 from paceline_gateway.grpc.door import open_door
 from paceline_gateway.grpc.server import REQUEST_BYTES_MAX, GrpcServer
+from paceline_gateway.grpc.service import telemetry
 from paceline_gateway.grpc.service.service import METHODS, SERVICE
 from paceline_gateway.grpc.service.telemetry import COMMANDS_MAX, Stream
 from paceline_gateway.grpc.sniff import Relay
@@ -323,3 +324,24 @@ async def test_calls_are_counted_with_their_statuses() -> None:
     ):
         assert line in text
     assert 'paceline_gateway_grpc_call_errors_total{call="Heartbeat"' not in text
+
+
+async def test_one_user_has_a_share_of_the_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry, "STREAMS_MAX", 8)
+    async with (
+        door(authenticator=an_authenticator(ByName)) as port,
+        RawClient(port, authorization="anna") as anna,
+        RawClient(port, authorization="ben") as ben,
+    ):
+        held = [anna.telemetry(f"a{number}") for number in range(4)]
+        for stream in held:
+            await stream.write(producer_settings("orders"))
+            assert (await within(stream.read())).status.code == Code.OK
+
+        refused = anna.telemetry("a4")
+        again, other = anna.telemetry("a0"), ben.telemetry("b")
+
+        assert (await within(refused.read())).status.code == Code.TOO_MANY_REQUESTS
+        for stream in (again, other):
+            await stream.write(producer_settings("orders"))
+            assert (await within(stream.read())).status.code == Code.OK

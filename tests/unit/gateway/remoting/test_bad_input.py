@@ -1,13 +1,18 @@
 """What others' clients, or broken ones, send to the remoting door: refused, and nothing else."""
 
+import asyncio
+
 import lz4.frame
 import orjson
 import pytest
 import zstandard
 from tests.support.client.consumers import eventually
-from tests.support.gateway.remoting import a_gateway
+from tests.support.gateway.remoting import WITHIN_S, a_gateway
 
+from paceline.platform.runtime import ManualClock
 from paceline.server.byte_budget import ByteBudget
+from paceline_gateway.connected_clients import SILENT_MS, ConnectedClients
+from paceline_gateway.remoting import dispatch
 from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode
 
 MIB = 1024 * 1024
@@ -73,3 +78,52 @@ async def test_a_broken_heartbeat_is_refused(body: bytes) -> None:
 
         assert answer.code == ResponseCode.INVALID_PARAMETER
         assert len(gateway.connected) == 0
+
+
+async def test_an_address_has_a_share_of_the_groups_and_who_is_silent_is_no_member() -> None:
+    clock = ManualClock()
+    clients = ConnectedClients(clock, clients_max=8)
+    async with a_gateway(clients=clients) as gateway:
+        client = await gateway.client()
+        many = [f"g{number}" for number in range(100)]
+        refused = await client.heartbeat("10.0.0.1@1", consumers=many)
+        groups = next(iter(gateway.door.dispatcher._users.values())).groups
+
+        assert refused.code == ResponseCode.SYSTEM_BUSY
+        assert len(groups._groups) == len(clients) == 4
+
+        clock.advance(SILENT_MS)
+        clients.expire()
+        assert (len(groups._groups), len(clients)) == (0, 0)
+        assert (await client.heartbeat("10.0.0.1@1", consumers=["g"])).code == 0
+
+
+async def test_a_connection_whose_client_has_another_id_now_is_the_former_one_no_more() -> None:
+    async with a_gateway() as gateway:
+        client = await gateway.client()
+        for number in range(5):
+            await client.heartbeat(f"10.0.0.1@{number}", consumers=["g"], producers=["p"])
+
+        told = await client.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"})
+        ids = [row["clientId"] for row in orjson.loads(bytes(told.body))["connectionSet"]]
+        assert ids == ["10.0.0.1@4"]
+        assert len(gateway.connected) == 2
+
+
+async def test_an_address_has_a_share_of_the_requests_that_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatch, "POLLS_MAX", 8)
+    async with a_gateway() as gateway:
+        client = await gateway.client()
+        waiting = [client.begin_pull(0, wait_ms=60_000) for _ in range(4)]
+
+        refused, _ = await client.pull(0, wait_ms=60_000)
+        at_once, _ = await client.pull(0)
+        assert (await client.send(b"one")).code == ResponseCode.SUCCESS
+
+        assert refused.code == ResponseCode.SYSTEM_BUSY
+        assert at_once.code == ResponseCode.PULL_NOT_FOUND
+        async with asyncio.timeout(WITHIN_S):
+            assert {(await each).code for each in waiting} == {ResponseCode.SUCCESS}
+        assert (await client.pull(0, wait_ms=60_000))[0].code == ResponseCode.SUCCESS

@@ -166,7 +166,7 @@ class GivenBack:
 
 
 def a_receiver(consumer: Any = None) -> Receiver:
-    return Receiver(consumer, lambda: None, ByteBudget().holder(""))
+    return Receiver(consumer, [], ByteBudget().holder(""))
 
 
 async def received(receiver: Receiver, attempt_id: str, *handles: str) -> list[str]:
@@ -251,7 +251,7 @@ class Holding:
 
     def __init__(self) -> None:
         self.cluster = None
-        self.principal = SimpleNamespace(source="10.0.0.1")
+        self.principal = Principal("anna", "10.0.0.1")
         self.holders = 0
 
     def hold(self) -> Any:
