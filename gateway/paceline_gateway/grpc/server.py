@@ -4,6 +4,7 @@ The status of gRPC itself is always OK, but for what is no message of the protoc
 status inside the answers.
 """
 
+import asyncio
 import ipaddress
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -17,6 +18,7 @@ from paceline.errors import PacelineError, UnauthenticatedError
 from paceline.security.audit_peers import OnRefused
 from paceline.security.node_tls import NodeTls
 from paceline.server.connections import CONNECTIONS_MAX
+from paceline_gateway import slow_readers
 from paceline_gateway.clusters import UserClusters
 from paceline_gateway.grpc.codec.limits import BODY_BYTES_MAX
 from paceline_gateway.grpc.codec.statuses import status_of
@@ -125,6 +127,11 @@ class GrpcServer:
             endpoints=self._endpoints,
         )
 
+    def cut(self, context: Any) -> None:
+        """The client of a call does not read its answers."""
+        if self._relay is not None:
+            self._relay.cut(_port_of(context.peer()))
+
     async def unary(self, name: str, request: Any, context: Any) -> Any:
         """One answer."""
         try:
@@ -174,9 +181,11 @@ def _handler(server: GrpcServer, name: str, method: Any) -> Any:
         "response_serializer": GetMessageClass(method.output_type).SerializeToString,
     }
     if method.client_streaming:
-        return grpc.stream_stream_rpc_method_handler(_bound(server.both_ways, name), **codecs)
+        both_ways = _bound(server, server.both_ways, name)
+        return grpc.stream_stream_rpc_method_handler(both_ways, **codecs)
     if method.server_streaming:
-        return grpc.unary_stream_rpc_method_handler(_bound(server.stream, name), **codecs)
+        stream = _bound(server, server.stream, name)
+        return grpc.unary_stream_rpc_method_handler(stream, **codecs)
 
     async def unary(request: Any, context: Any) -> Any:
         return await server.unary(name, request, context)
@@ -187,12 +196,20 @@ def _handler(server: GrpcServer, name: str, method: Any) -> Any:
 _Streaming = Callable[[str, Any, Any], AsyncIterator[Any]]
 
 
-def _bound(stream: _Streaming, name: str) -> Callable[[Any, Any], AsyncIterator[Any]]:
-    """gRPC looks at what kind of function a handler is."""
+def _bound(
+    server: GrpcServer, stream: _Streaming, name: str
+) -> Callable[[Any, Any], AsyncIterator[Any]]:
+    """gRPC looks at what kind of function a handler is. It asks for the next answer when the client
+    has let it send the one before."""
 
     async def bound(request: Any, context: Any) -> AsyncIterator[Any]:
+        loop = asyncio.get_running_loop()
         async for answer in stream(name, request, context):
-            yield answer
+            late = loop.call_later(slow_readers.TAKING_S, server.cut, context)
+            try:
+                yield answer
+            finally:
+                late.cancel()
 
     return bound
 

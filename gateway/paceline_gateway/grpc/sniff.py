@@ -6,6 +6,7 @@ is from; whoever reaches its loopback port otherwise is in no table, and is refu
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
@@ -16,6 +17,9 @@ from paceline.security.listening import Listening, listen
 from paceline.security.node_tls import NodeTls
 from paceline.server.byte_budget import source_of
 from paceline.server.connections import Connection, Connections, ConnectionState
+from paceline_gateway.slow_readers import Taking
+
+log = logging.getLogger("paceline.gateway")
 
 _LOOPBACK = "127.0.0.1"
 _WAITING_BYTES_MAX = 64 * 1024
@@ -39,7 +43,7 @@ class Relay:
     def __init__(self, port: int, *, connections_max: int) -> None:
         self._port = port
         self._places = Connections(connections_max)
-        self._peers: dict[int, Peer] = {}
+        self._peers: dict[int, tuple[Peer, _Outer]] = {}
         """By the relay's port of the connection to the server."""
         self._open: set[_Outer] = set()
         self._listening: Listening | None = None
@@ -60,7 +64,14 @@ class Relay:
 
     def peer(self, port: int) -> Peer | None:
         """Whose connection comes to the server from that loopback port; None: no relayed one."""
-        return self._peers.get(port)
+        found = self._peers.get(port)
+        return None if found is None else found[0]
+
+    def cut(self, port: int) -> None:
+        """End the connection that comes to the server from there: its client does not read."""
+        found = self._peers.get(port)
+        if found is not None:
+            found[1].slow()
 
     def stop_listening(self) -> None:
         """Take no more connections. Idempotent."""
@@ -100,7 +111,7 @@ class Relay:
             transport.close()
             return
         inner.port = transport.get_extra_info("sockname")[1]
-        self._peers[inner.port] = peer
+        self._peers[inner.port] = peer, outer
         outer.joined(transport)
 
     def closed(self, outer: "_Outer") -> None:
@@ -125,7 +136,12 @@ class _Side(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.other is not None and self.other.transport is not None:
-            self.other.transport.write(data)
+            self.other.write(data)
+
+    def write(self, data: bytes) -> None:
+        """Send what the other side has received; it is open."""
+        assert self.transport is not None
+        self.transport.write(data)
 
     def eof_received(self) -> bool:
         return False  # gRPC has no half-closed connections
@@ -160,10 +176,12 @@ class _Outer(_Side):
         self._early: list[bytes] | None = []
         """What came before there was somebody to pass it on to; None: there is."""
         self.dialling: asyncio.Task[None] | None = None
+        self._taking: Taking | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         assert self.transport is not None
+        self._taking = Taking(self.transport, self.slow)
         source = source_of(self.transport.get_extra_info("peername")[0])
         self._place = self._relay.opened(self, source)
         if self._place is None:
@@ -191,12 +209,35 @@ class _Outer(_Side):
         assert self.transport is not None
         self.transport.pause_reading()
 
+    def write(self, data: bytes) -> None:
+        assert self._taking is not None
+        self._taking.wrote(len(data))
+        super().write(data)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        assert self._taking is not None
+        self._taking.paused()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        assert self._taking is not None
+        self._taking.end()
+
+    def slow(self) -> None:
+        """Its client does not read."""
+        source = None if self._place is None else self._place.address
+        log.info("slow_reader", extra={"source": source})
+        self.abort()
+
     def abort(self) -> None:
         if self.transport is not None:
             self.transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
+        if self._taking is not None:
+            self._taking.end()
         self._relay.closed(self)
         if self._place is not None:
             self._place.ended()

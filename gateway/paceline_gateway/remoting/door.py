@@ -25,6 +25,7 @@ def open_door(context: DoorContext) -> RemotingDoor:
         advertised_host=config.advertised_host,
         budget=context.budget,
         describe_tls=_describe_tls,
+        connections_max=config.connections_max,
         on_refused=context.on_refused,
     )
 

@@ -16,7 +16,9 @@ from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.security.audit_peers import OnRefused
 from paceline.security.listening import Listening, listen
 from paceline.security.node_tls import NodeTls
-from paceline.server.byte_budget import ByteBudget, source_of
+from paceline.server.byte_budget import ByteBudget, no_room, source_of
+from paceline.server.connections import CONNECTIONS_MAX, Connections, ConnectionState
+from paceline.server.connections import Connection as PlaceHeld
 from paceline.types import GroupName
 from paceline.wire.cluster import ClusterView
 from paceline_gateway.clusters import UserClusters
@@ -27,6 +29,7 @@ from paceline_gateway.remoting.codec.frames import FRAME_BYTES_MAX, Command, enc
 from paceline_gateway.remoting.codec.routes import PORT_STEP, VIP_BELOW, group_numbers
 from paceline_gateway.remoting.dispatch import Dispatcher
 from paceline_gateway.remoting.state.peers import Peer, Place
+from paceline_gateway.slow_readers import Taking
 
 log = logging.getLogger("paceline.gateway")
 
@@ -34,18 +37,22 @@ IDLE_S = 120.0
 """RocketMQ's serverChannelMaxIdleTimeSeconds."""
 TASKS_MAX = 512
 """Requests of one connection under way, polls apart; more are not read."""
-WRITE_BYTES_HIGH = 4 * 1024 * 1024
-TAKING_S = 30.0
-"""A client that takes nothing for so long while this much waits for it is disconnected."""
+WAITING_BYTES_MAX = 64 * 1024
+"""That the client has not taken yet; while more waits for it, it is not read from."""
+COMMAND_BYTES = 1024
+"""What a request or an answer takes beside its body, roughly."""
 _POLLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE)
 
 
 class Connection(asyncio.Protocol):
     """One client."""
 
-    def __init__(self, door: "RemotingDoor", group: GroupName | None) -> None:
+    def __init__(self, door: "RemotingDoor", group: GroupName | None, places: Connections) -> None:
         self._door = door
         self._group = group
+        self._places = places
+        """Of the listener."""
+        self._place: PlaceHeld | None = None
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._peer: Peer | None = None
@@ -57,21 +64,36 @@ class Connection(asyncio.Protocol):
         self._heard_at = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._is_stuck = False
-        """The client does not take what is written."""
+        """The client has not taken yet what is written."""
         self._is_paused = False
         self._holder = door.budget.holder("")
+        """Of what is received, requests under way, and answers that wait."""
+        self._received_bytes = 0
+        """Held for what is received."""
+        self._under_way_bytes = 0
+        """Held for requests."""
+        self._is_crowded = False
+        """They leave no room for what is received."""
+        self._waiting_bytes = 0
+        """Held for answers."""
+        self._taking: Taking | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
+        self._transport.set_write_buffer_limits(high=WAITING_BYTES_MAX)
+        self._taking = Taking(self._transport, self._slow)
         host, port = transport.get_extra_info("sockname")[:2]
         peername = transport.get_extra_info("peername")
         source = source_of(peername[0]) if peername else ""
+        if not self._has_place(source):
+            self._transport.abort()
+            return
         self._holder.close()
         self._holder = self._door.budget.holder(source)
         place = Place(self._group, self._door.advertised_host or host, port)
         self._peer = Peer(place, source, self._write, self._transport.abort)
+        self._peer.on_answer = self._answered
         if peername:
             self._peer.address = f"{source}:{peername[1]}"
         if self._door.describe_tls is not None:
@@ -79,21 +101,37 @@ class Connection(asyncio.Protocol):
         self._door.connected(self, self._peer)
         self._timer = self._loop.call_later(IDLE_S, self._look_whether_idle)
 
+    def _has_place(self, source: str) -> bool:
+        """Perhaps one that another connection from there has lost for it."""
+        self._place, other = self._places.open(source)
+        if other is not None:
+            other.close()
+        if self._place is not None:
+            self._place.close = self.close
+        return self._place is not None
+
     def connection_lost(self, error: Exception | None) -> None:
-        assert self._peer is not None
+        if self._taking is not None:
+            self._taking.end()
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
         self._holder.close()
-        self._door.disconnected(self, self._peer)
+        if self._place is not None:
+            self._place.ended()
+            self._place.gone()
+        if self._peer is not None:
+            self._door.disconnected(self, self._peer)
 
     def data_received(self, data: bytes) -> None:
+        if self._peer is None:
+            return
         self._heard_at = self._loop.time()
         received = self._received
         received += data
-        self._hold()
-        self._take()
+        if self._hold():
+            self._take()
 
     def eof_received(self) -> bool:
         return False
@@ -106,8 +144,12 @@ class Connection(asyncio.Protocol):
 
     def _take(self) -> None:
         assert self._peer is not None
+        assert self._place is not None
         taken = take_frames(self._received, frame_bytes_max=self._door.frame_bytes_max)
         del self._received[: taken.size_bytes]
+        self._hold()
+        if taken.commands:
+            self._place.is_now(ConnectionState.BUSY)
         for command in taken.commands:
             self._begin(command)
         if taken.fault is not None:
@@ -117,20 +159,29 @@ class Connection(asyncio.Protocol):
             )
             self._flush()
             self.close()
-        self._hold()
         self._regulate()
 
-    def _hold(self) -> None:
-        """Bytes that are received and not taken; no room for them: the connection ends."""
-        change = len(self._received) - self._holder.held_bytes
+    def _hold(self) -> bool:
+        """Bytes that are received and not taken. If there is no room for them, the connection is
+        not read from until a request has been answered; without any it ends: False."""
+        change = len(self._received) - self._received_bytes
         if change < 0:
             self._holder.give(-change)
         elif change > 0 and not self._holder.take(change):
-            log.warning("no_room", extra={"bytes": len(self._received)})
-            self.close()
+            if not self._under_way_bytes:
+                log.warning("no_room", extra={"bytes": len(self._received)})
+                self.close()
+                return False
+            self._holder.hold(change)
+            self._is_crowded = True
+        self._received_bytes += change
+        return True
 
     def _begin(self, command: Command) -> None:
         assert self._peer is not None
+        if not command.is_answer and not self._has_room(command):
+            self._peer.fail(command, no_room("this request"))
+            return
         task = self._door.dispatcher.received(self._peer, command)
         if task is None:
             return
@@ -139,6 +190,25 @@ class Connection(asyncio.Protocol):
             self._requests += 1
         self._tasks.add(task)
         task.add_done_callback(self._polled if is_poll else self._done)
+
+    def _has_room(self, command: Command) -> bool:
+        """For a request; it is held until it is answered, which it is in any case."""
+        size = _size(command)
+        has_room = self._holder.take(size)
+        if not has_room:
+            self._holder.hold(size)
+        self._under_way_bytes += size
+        return has_room
+
+    def _answered(self, request: Command) -> None:
+        """It is under way no more."""
+        if self._peer is None or not self._peer.is_open:
+            return
+        self._under_way_bytes -= _size(request)
+        self._holder.give(_size(request))
+        if self._is_crowded:
+            self._is_crowded = False
+            self._loop.call_soon(self._regulate)
 
     def _polled(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
@@ -152,7 +222,7 @@ class Connection(asyncio.Protocol):
         """Read on, or not for now."""
         if self._transport is None or self._transport.is_closing():
             return
-        is_full = self._requests >= TASKS_MAX or self._is_stuck
+        is_full = self._requests >= TASKS_MAX or self._is_stuck or self._is_crowded
         if is_full and not self._is_paused:
             self._is_paused = True
             self._transport.pause_reading()
@@ -163,28 +233,57 @@ class Connection(asyncio.Protocol):
     # -- answers ----------------------------------------------------------------------------------
 
     def _write(self, command: Command) -> None:
+        """OverloadedError: no room for its body."""
+        pieces = encode(command)
+        size = sum(map(len, pieces))
+        if not command.body:
+            self._holder.hold(size)
+        elif not self._holder.take(size):
+            raise no_room("this answer")
+        self._waiting_bytes += size
         if not self._outgoing:
             self._loop.call_soon(self._flush)
-        self._outgoing += encode(command)
+        self._outgoing += pieces
 
     def _flush(self) -> None:
         outgoing, self._outgoing = self._outgoing, []
-        if outgoing and self._transport is not None and not self._transport.is_closing():
-            self._transport.write(b"".join(outgoing))
+        transport, taking = self._transport, self._taking
+        if not outgoing or transport is None or taking is None or transport.is_closing():
+            return
+        content = b"".join(outgoing)
+        taking.wrote(len(content))
+        transport.write(content)
+        self._waits()
+
+    def _waits(self) -> None:
+        """What the client has not taken counts, if it is much: less than that is not told of."""
+        if self._transport is None or self._peer is None or not self._peer.is_open:
+            return
+        left = self._transport.get_write_buffer_size() if self._is_stuck else 0
+        change = left + sum(map(len, self._outgoing)) - self._waiting_bytes
+        self._waiting_bytes += change
+        if change < 0:
+            self._holder.give(-change)
+        else:
+            self._holder.hold(change)
 
     def pause_writing(self) -> None:
+        assert self._taking is not None
         self._is_stuck = True
-        self._loop.call_later(TAKING_S, self._look_whether_stuck)
+        self._taking.paused()
+        self._waits()
         self._regulate()
 
     def resume_writing(self) -> None:
+        assert self._taking is not None
         self._is_stuck = False
+        self._taking.end()
+        self._waits()
         self._regulate()
 
-    def _look_whether_stuck(self) -> None:
-        if self._is_stuck:
-            log.info("slow_reader", extra={"source": self._peer.source if self._peer else ""})
-            self.close()
+    def _slow(self) -> None:
+        log.info("slow_reader", extra={"source": self._peer.source if self._peer else ""})
+        self.close()
 
     def _look_whether_idle(self) -> None:
         left = self._heard_at + IDLE_S - self._loop.time()
@@ -192,6 +291,10 @@ class Connection(asyncio.Protocol):
             self.close()
             return
         self._timer = self._loop.call_later(max(1.0, left), self._look_whether_idle)
+
+
+def _size(command: Command) -> int:
+    return len(command.body) + COMMAND_BYTES
 
 
 DescribeTls = Callable[[asyncio.BaseTransport], tuple[bool, Collection[str]]]
@@ -215,15 +318,17 @@ class RemotingDoor:
         budget: ByteBudget | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         describe_tls: DescribeTls | None = None,
+        connections_max: int = CONNECTIONS_MAX,
         on_refused: OnRefused = lambda door, source, error: None,
     ) -> None:
         """`cluster`: as the gateway itself sees it, to know the broker groups. `port`: of the name
         server; the listener of broker group number n is at port + 10 n, and at two below; 0: every
         listener at a free port. `advertised_host`: what clients are told to connect to; empty: the
-        address that they have come to."""
+        address that they have come to. `connections_max`: of each listener."""
         self.advertised_host = advertised_host
         self.frame_bytes_max = frame_bytes_max
         self.describe_tls = describe_tls
+        self._connections_max = connections_max
         self._on_refused = partial(on_refused, "remoting")
         self.budget = budget or ByteBudget()
         self.dispatcher = Dispatcher(users, authenticator, self, clients)
@@ -310,9 +415,10 @@ class RemotingDoor:
             self._listening[group] = found
 
     async def _listen(self, group: GroupName | None, port: int) -> Listening:
+        places = Connections(self._connections_max)
         try:
             return await listen(
-                lambda: Connection(self, group),
+                lambda: Connection(self, group, places),
                 self._host,
                 port,
                 tls=self._tls,

@@ -65,7 +65,7 @@ class GrpcService:
         if metrics is not None:
             self._counts.register(metrics)
         self._transactions = Transactions(clients)
-        self._telemetry = TelemetryCalls(clients, self._transactions)
+        self._telemetry = TelemetryCalls(clients, self._transactions, budget)
         self._sending = SendCalls(clients, self._transactions, budget)
         self._receiving = ReceiveCalls(clients, budget)
         self._answers: dict[str, Answer] = {

@@ -15,6 +15,7 @@ from weakref import WeakSet
 
 from paceline.errors import PacelineError
 from paceline.platform.runtime import cancel_and_wait, spawn
+from paceline.server.byte_budget import ByteBudget, ByteHolder
 from paceline.wire.cluster import ClusterView
 from paceline.wire.consumer_groups import ConsumerGroupSettings
 from paceline_gateway.clusters import UserCluster
@@ -46,9 +47,9 @@ ANSWER_MS_MAX = 2_000
 class Stream:
     """One Telemetry stream. Owner: its call."""
 
-    def __init__(self, release: Callable[[], None] = lambda: None) -> None:
-        """`release`: it has its place no more."""
-        self._release = release
+    def __init__(self, holder: ByteHolder, release: Callable[[], None] = lambda: None) -> None:
+        """`holder`: of what the client has not read yet. `release`: it has its place no more."""
+        self._holder, self._release = holder, release
         self.settings: Settings | None = None
         """The client's, as it told them last."""
         self.is_asked = False
@@ -65,6 +66,8 @@ class Stream:
     def put(self, command: wire.TelemetryCommand) -> bool:
         """Have the client told; whether there was room."""
         if not self.is_open or len(self._commands) >= COMMANDS_MAX:
+            return False
+        if not self._holder.take(command.ByteSize()):
             return False
         self._commands.append(command)
         self._news.set()
@@ -83,14 +86,18 @@ class Stream:
                 await self._news.wait()
                 self._news.clear()
                 continue
-            yield self._commands.popleft()
+            command = self._commands.popleft()
+            yield command
+            self._holder.give(command.ByteSize())
 
 
 class TelemetryCalls:
     """Owned by one gateway's gRPC door."""
 
-    def __init__(self, clients: ConnectedClients, transactions: Transactions) -> None:
-        self._clients = clients
+    def __init__(
+        self, clients: ConnectedClients, transactions: Transactions, budget: ByteBudget
+    ) -> None:
+        self._clients, self._budget = clients, budget
         self._transactions = transactions
         self._shares = Shares(STREAMS_MAX, "Telemetry streams")
         self._streams: dict[ClientKey, Stream] = {}
@@ -119,7 +126,9 @@ class TelemetryCalls:
         former = self._streams.pop(key, None)
         if former is not None:
             former.end()  # its client has opened another one
-        stream = Stream(self._shares.take(call.owner))
+        release = self._shares.take(call.owner)
+        holder = self._budget.holder(call.principal.source)
+        stream = Stream(holder, release)
         self._streams[key] = stream
         reading = spawn(self._read(commands, stream, call), name="grpc-telemetry")
         try:
@@ -127,6 +136,7 @@ class TelemetryCalls:
                 yield command
         finally:
             stream.end()
+            holder.close()
             if self._streams.get(key) is stream:
                 del self._streams[key]
                 self._left(key)

@@ -31,6 +31,7 @@ from paceline.security.certificates import TlsFiles
 from paceline.security.identity import Principal
 from paceline.security.node_tls import NodeTls, TlsMode
 from paceline.server.byte_budget import ByteBudget
+from paceline_gateway import slow_readers
 from paceline_gateway.clusters import UserClusters
 from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.doors import DoorContext
@@ -240,7 +241,7 @@ async def test_a_gateway_opens_and_closes_the_door() -> None:
 
 
 async def test_a_client_that_reads_nothing_is_asked_no_more() -> None:
-    stream = Stream()
+    stream = Stream(ByteBudget().holder(""))
     command = producer_settings("orders")
 
     told = [stream.put(command) for _ in range(COMMANDS_MAX + 1)]
@@ -324,6 +325,65 @@ async def test_calls_are_counted_with_their_statuses() -> None:
     ):
         assert line in text
     assert 'paceline_gateway_grpc_call_errors_total{call="Heartbeat"' not in text
+
+
+@pytest.fixture
+def _cut_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_readers, "TAKING_S", 0.2)
+
+
+@pytest.mark.usefixtures("_cut_soon")
+async def test_a_client_that_does_not_read_its_stream_is_cut_and_nobody_else() -> None:
+    budget = ByteBudget()
+    async with (
+        door(budget=budget) as port,
+        RawClient(port) as client,
+        RawClient(port, "another") as other,
+    ):
+        well = other.telemetry()
+        await well.write(producer_settings("orders"))
+        await within(well.read())
+        slow = client.telemetry()
+        many = consumer_settings("work", "orders")
+        many.settings.subscription.subscriptions.extend(
+            many.settings.subscription.subscriptions[0:1] * 500
+        )
+
+        async def write_on() -> None:
+            while True:
+                await slow.write(many)
+
+        with pytest.raises((grpc.aio.AioRpcError, asyncio.InvalidStateError)):
+            await within(write_on())
+
+        assert await slow.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL)
+        await well.write(producer_settings("orders"))
+        assert (await within(well.read())).status.code == Code.OK
+        await eventually(lambda: budget.used_bytes == 0, "nothing is kept of it")
+        well.cancel()
+
+
+@pytest.mark.usefixtures("_cut_soon")
+async def test_a_connection_that_does_not_read_is_cut() -> None:
+    """Whatever it says of its windows."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(bytes(64 * 1024))
+                await writer.drain()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    relay = Relay(server.sockets[0].getsockname()[1], connections_max=64)
+    port = await relay.listen("127.0.0.1", 0, None)
+    raw = socket.create_connection(("127.0.0.1", port))
+    try:
+        await eventually(lambda: relay._open, "it is relayed")
+        await eventually(lambda: not relay._open, "it is cut")
+    finally:
+        raw.close()
+        await relay.close()
+        server.close()
 
 
 async def test_one_user_has_a_share_of_the_streams(monkeypatch: pytest.MonkeyPatch) -> None:

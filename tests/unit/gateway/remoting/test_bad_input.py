@@ -11,8 +11,10 @@ from tests.support.gateway.remoting import WITHIN_S, a_gateway
 
 from paceline.platform.runtime import ManualClock
 from paceline.server.byte_budget import ByteBudget
+from paceline_gateway import slow_readers
 from paceline_gateway.connected_clients import SILENT_MS, ConnectedClients
-from paceline_gateway.remoting import dispatch
+from paceline_gateway.remoting import dispatch, sending
+from paceline_gateway.remoting.call import Call
 from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode
 
 MIB = 1024 * 1024
@@ -80,6 +82,57 @@ async def test_a_broken_heartbeat_is_refused(body: bytes) -> None:
         assert len(gateway.connected) == 0
 
 
+LARGE = bytes(range(256)) * 1024
+"""256 KiB: as much as a pull gives."""
+
+
+async def test_a_client_that_does_not_read_is_cut_and_holds_no_more_than_its_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slow_readers, "TAKING_S", 0.5)
+    budget = ByteBudget(32 * MIB)
+    async with a_gateway(budget=budget) as gateway:
+        well = await gateway.client()
+        for _ in range(2):
+            assert (await well.send(LARGE)).code == ResponseCode.SUCCESS
+        slow = await gateway.client()
+        slow.stop_reading()
+        answers = [slow.begin_pull(0) for _ in range(2_000)]
+
+        await eventually(lambda: budget.refused > 0)
+        assert budget.used_bytes <= budget.limit_bytes // 2
+        assert (await well.pull(0))[0].code == ResponseCode.SUCCESS
+        await eventually(lambda: len(gateway.door._connections) == 3)  # it is cut
+        await eventually(lambda: budget.used_bytes == 0)
+        slow.read_on()
+        await slow.ended()
+        codes = {each.result().code for each in answers if each.done() and not each.exception()}
+        assert codes <= {ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY}
+
+
+async def test_requests_under_way_count_until_they_are_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget = ByteBudget(8 * MIB)
+    async with a_gateway(budget=budget) as gateway:
+        client = await gateway.client()
+        assert (await client.send(b"first")).code == ResponseCode.SUCCESS
+        held: list[Call] = []
+        carry_out = sending.send
+        monkeypatch.setattr(sending, "send", held.append)
+        sent = [client.begin_send(LARGE) for _ in range(64)]
+        await eventually(lambda: sum(each.done() for each in sent) + len(held) == 64)
+        assert {each.result().code for each in sent if each.done()} == {ResponseCode.SYSTEM_BUSY}
+        assert MIB < budget.used_bytes <= budget.limit_bytes // 2
+
+        for call in held:
+            carry_out(call)
+        async with asyncio.timeout(WITHIN_S):
+            codes = [(await each).code for each in sent]
+        assert set(codes) == {ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY}
+        await eventually(lambda: budget.used_bytes == 0)
+
+
 async def test_an_address_has_a_share_of_the_groups_and_who_is_silent_is_no_member() -> None:
     clock = ManualClock()
     clients = ConnectedClients(clock, clients_max=8)
@@ -127,3 +180,16 @@ async def test_an_address_has_a_share_of_the_requests_that_wait(
         async with asyncio.timeout(WITHIN_S):
             assert {(await each).code for each in waiting} == {ResponseCode.SUCCESS}
         assert (await client.pull(0, wait_ms=60_000))[0].code == ResponseCode.SUCCESS
+
+
+async def test_an_address_beyond_its_connections_finds_no_place_at_a_listener() -> None:
+    async with a_gateway(connections_max=8) as gateway:
+        busy = [await gateway.name_server() for _ in range(4)]
+        asked = RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"}
+        for client in busy:
+            assert (await client.ask(*asked)).code == ResponseCode.SUCCESS
+
+        await (await gateway.name_server()).ended()
+
+        for client in busy:
+            assert (await client.ask(*asked)).code == ResponseCode.SUCCESS
