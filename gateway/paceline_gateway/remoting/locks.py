@@ -14,9 +14,7 @@ from paceline_gateway.remoting.call import CALL_MS, Call, group_of
 from paceline_gateway.remoting.codec.frames import Command
 from paceline_gateway.remoting.codec.heartbeats import QueueAsked, read_queues
 from paceline_gateway.remoting.codec.routes import json_of
-
-LEASE_MS = 60_000
-"""RocketMQ's rebalanceLockMaxLiveTime; clients renew every 20 s."""
+from paceline_gateway.remoting.state.locks import LEASE_MS
 
 
 async def lock(call: Call) -> Command:

@@ -109,6 +109,10 @@ class Groups:
     def group(self, name: str) -> Group | None:
         return self._groups.get(name)
 
+    def has_member(self, group: str, client_id: str) -> bool:
+        found = self._groups.get(group)
+        return found is not None and client_id in found.members
+
     def peer_of(self, client_id: str) -> Peer | None:
         """An open connection of a producer."""
         for clients in self.producers.values():
@@ -229,8 +233,7 @@ class Groups:
 
     def _silent(self, client_id: str, kind: Kind, name: str) -> None:
         """It has sent no heartbeat for too long, whatever else it does."""
-        group = self._groups.get(name)
-        if kind == "consumer" and group is not None and client_id in group.members:
+        if kind == "consumer" and self.has_member(name, client_id):
             self._leave(name, client_id)
         elif kind == "producer" and client_id in self.producers.get(name, {}):
             self._end_producer(name, client_id)

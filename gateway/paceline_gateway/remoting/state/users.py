@@ -45,7 +45,7 @@ class RemotingUser:
         self.groups = Groups(cluster, clients)
         client_id = f"gateway-{cluster.cluster.random.token(8).hex()}"
         self.checks = Checks(cluster.cluster, self.links, self.groups, client_id)
-        self.locks = Locks()
+        self.locks = Locks(self.groups.has_member)
         self.first_sends: set[str] = set()
         """Topics that there are not yet, whose first send is under way."""
         self.retries_count = 0
@@ -73,6 +73,7 @@ class RemotingUser:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
+        self.locks.close()
         await self.checks.close()
         await self.groups.close()
         await cancel_and_wait(*self._tasks)
