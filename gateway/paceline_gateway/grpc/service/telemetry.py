@@ -11,9 +11,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from weakref import WeakSet
+from functools import partial
+from weakref import WeakKeyDictionary
 
 from paceline.errors import PacelineError
+from paceline.net.cluster import Cluster
 from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.server.byte_budget import ByteBudget, ByteHolder
 from paceline.wire.cluster import ClusterView
@@ -30,6 +32,7 @@ from paceline_gateway.grpc.codec.settings import (
 from paceline_gateway.grpc.codec.statuses import OK, status_of
 from paceline_gateway.grpc.codec.values import group_of
 from paceline_gateway.grpc.service.call import Answer, Call
+from paceline_gateway.grpc.service.concerned import Concerned
 from paceline_gateway.grpc.service.transactions import Transactions
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
 from paceline_gateway.grpc.stubs.clients_pb2 import ClientType, Language, Settings
@@ -103,7 +106,10 @@ class TelemetryCalls:
         self._streams: dict[ClientKey, Stream] = {}
         self._joining: dict[ClientKey, asyncio.Task[None]] = {}
         """One at a time of each client, however often it tells of itself."""
-        self._listening: WeakSet[UserCluster] = WeakSet()
+        self._views: WeakKeyDictionary[UserCluster, Concerned[ClientKey]] = WeakKeyDictionary()
+        """Of each cluster whose views are listened to."""
+        self._concerned: dict[ClientKey, Concerned[ClientKey]] = {}
+        """Where a client with a stream is put."""
         transactions.ask = self._ask
         transactions.has_stream = lambda client: client.key in self._streams
         clients.on_gone(self._gone)
@@ -139,6 +145,7 @@ class TelemetryCalls:
             holder.close()
             if self._streams.get(key) is stream:
                 del self._streams[key]
+                self._unfollow(key)
                 self._left(key)
             reading.cancel()
 
@@ -168,6 +175,8 @@ class TelemetryCalls:
         client.language, client.version = _agent(settings, call)
         client.told_ms = None
         stream.settings, stream.is_asked = settings, True
+        if client.cluster is not None:
+            self._follow(client, client.cluster, stream)
         if stream.group is None or client.cluster is not None:
             self._tell(stream, client)
         else:
@@ -176,7 +185,8 @@ class TelemetryCalls:
 
     def _tell(self, stream: Stream, client: ConnectedClient) -> None:
         """The settings to work by, if it asks or they are others than it has."""
-        group = self._record(client.cluster, stream.group)
+        cluster = None if client.cluster is None else client.cluster.cluster
+        group = _record(cluster, stream.group)
         if stream.settings is None or not (stream.is_asked or group != stream.record):
             return
         stream.record = group
@@ -199,31 +209,38 @@ class TelemetryCalls:
         except PacelineError as error:  # its next settings or request will
             log.info("client_not_joined", extra={"error": error.message})
             return
-        if cluster not in self._listening:
-            self._listening.add(cluster)
-            cluster.cluster.watch.listen(lambda view: self._on_view(cluster, view))
         stream = self._streams.get(client.key)
         if stream is not None:
+            self._follow(client, cluster, stream)
             self._tell(stream, client)
         self._transactions.serve(client)
 
-    def _on_view(self, cluster: UserCluster, view: ClusterView) -> None:
-        """The records of groups may have changed; topics may have been made."""
-        for key, stream in self._streams.items():
-            client = self._clients.get(key)
-            if client is None or client.cluster is not cluster:
-                continue
-            self._tell(stream, client)
-            self._transactions.serve(client)
+    def _follow(self, client: ConnectedClient, cluster: UserCluster, stream: Stream) -> None:
+        """Have it told when what it works by changes."""
+        concerned = self._views.get(cluster)
+        if concerned is None:
+            # No value may hold its key, or neither would ever go.
+            concerned = self._views[cluster] = Concerned(
+                partial(_record, cluster.cluster), partial(_type_of, cluster.cluster)
+            )
+            cluster.cluster.watch.listen(partial(self._on_view, concerned))
+        if self._concerned.get(client.key) is not concerned:
+            self._unfollow(client.key)  # its user's connections were others
+            self._concerned[client.key] = concerned
+        concerned.put(client.key, stream.group, client.topics)
 
-    def _record(
-        self, cluster: UserCluster | None, group: str | None
-    ) -> ConsumerGroupSettings | None:
-        view = None if cluster is None else cluster.cluster.view
-        if view is None or group is None:
-            return None
-        known = view.consumer_groups.get(group)  # type: ignore[call-overload]
-        return None if known is None else known.settings
+    def _unfollow(self, key: ClientKey) -> None:
+        concerned = self._concerned.pop(key, None)
+        if concerned is not None:
+            concerned.drop(key)
+
+    def _on_view(self, concerned: Concerned[ClientKey], _: ClusterView) -> None:
+        """The records of groups may have changed; topics may have been made."""
+        for key in concerned.changed():
+            client, stream = self._clients.get(key), self._streams.get(key)
+            if client is not None and stream is not None:
+                self._tell(stream, client)
+                self._transactions.serve(client)
 
     def _ask(self, client: ConnectedClient, command: wire.TelemetryCommand) -> bool:
         stream = self._streams.get(client.key)
@@ -261,6 +278,20 @@ class TelemetryCalls:
         """A client goes."""
         self._clients.gone(call.key)
         return wire.NotifyClientTerminationResponse(status=OK)
+
+
+def _record(cluster: Cluster | None, group: str | None) -> ConsumerGroupSettings | None:
+    view = None if cluster is None else cluster.view
+    if view is None or group is None:
+        return None
+    known = view.consumer_groups.get(group)  # type: ignore[call-overload]
+    return None if known is None else known.settings
+
+
+def _type_of(cluster: Cluster, name: str) -> str | None:
+    """Of a topic's messages; None: there is no such topic."""
+    topic = cluster.topic(name)
+    return None if topic is None else topic.message_type
 
 
 def _agent(settings: Settings, call: Call) -> tuple[str, str]:
