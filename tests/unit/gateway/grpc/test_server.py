@@ -22,7 +22,7 @@ from tests.support.gateway.grpc_client import (
     within,
 )
 
-from paceline.errors import UnauthenticatedError
+from paceline.errors import PacelineError, UnauthenticatedError
 from paceline.net.cluster import Cluster
 from paceline.platform.address import Address
 from paceline.platform.runtime import SystemClock
@@ -405,3 +405,20 @@ async def test_one_user_has_a_share_of_the_streams(monkeypatch: pytest.MonkeyPat
         for stream in (again, other):
             await stream.write(producer_settings("orders"))
             assert (await within(stream.read())).status.code == Code.OK
+
+
+async def test_who_comes_without_tls_where_it_is_demanded_is_told_of(tmp_path: Path) -> None:
+    files = Authority(tmp_path).issue("localhost")
+    tls = NodeTls(TlsFiles(files.certificate, files.key, files.authority), TlsMode.ENFORCING)
+    told: list[tuple[str, str, str]] = []
+
+    def refused(door: str, source: str, error: PacelineError) -> None:
+        told.append((door, source, error.code))
+
+    async with door(tls=tls, on_refused=refused) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"PRI * HTTP/2.0\r\n\r\n")
+        await eventually(lambda: told, "it is told")
+        writer.close()
+
+    assert told == [("grpc", "127.0.0.1", "BAD_REQUEST")]
