@@ -78,8 +78,11 @@ class QueueReader:
         self._starts: dict[QueueKey, list[int]] = {}
         """First offsets of what is kept of a queue."""
         self._kept_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
 
     async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         for link, session in self._sessions.values():
             session.close()
             await link.close()
@@ -203,7 +206,19 @@ class QueueReader:
             self._kept_bytes += size
             while self._kept_bytes > self._kept_bytes_max and len(self._kept) > 1:
                 self._forget(next(iter(self._kept)))
+            if self._timer is None:
+                self._timer = self._loop.call_later(KEPT_S, self._forget_old)
         return read
+
+    def _forget_old(self) -> None:
+        """Also where nobody asks again."""
+        self._timer, now = None, self._loop.time()
+        while self._kept:
+            place, kept = next(iter(self._kept.items()))
+            if kept.good_until > now:
+                self._timer = self._loop.call_at(kept.good_until, self._forget_old)
+                return
+            self._forget(place)
 
     def _find(self, key: QueueKey, offset: int) -> Read | None:
         for start in self._starts.get(key, ()):

@@ -16,6 +16,7 @@ from paceline_gateway.connected_clients import SILENT_MS, ConnectedClients
 from paceline_gateway.remoting import dispatch, sending
 from paceline_gateway.remoting.call import Call
 from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode
+from paceline_gateway.remoting.state import queue_reader
 
 MIB = 1024 * 1024
 
@@ -193,3 +194,18 @@ async def test_an_address_beyond_its_connections_finds_no_place_at_a_listener() 
 
         for client in busy:
             assert (await client.ask(*asked)).code == ResponseCode.SUCCESS
+
+
+async def test_messages_that_were_read_are_not_kept_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queue_reader, "KEPT_S", 0.05)
+    async with a_gateway() as gateway:
+        client = await gateway.client()
+        assert (await client.send(LARGE)).code == ResponseCode.SUCCESS
+        assert (await client.pull(0))[0].code == ResponseCode.SUCCESS
+        [user] = gateway.door.dispatcher._users.values()
+
+        await eventually(lambda: not user.reader._kept_bytes)
+        assert user.reader._timer is None
+        assert (await client.pull(0))[0].code == ResponseCode.SUCCESS
