@@ -455,10 +455,11 @@ class SimpleConsumer(Client):
         return messages
 
 
-def renews(consumer: SimpleConsumer, handle: str) -> bool:
-    """Whether it lengthens the invisible time of the message that it gave with this receipt. For
-    gateways."""
-    return consumer._renewing.holds(handle)
+def renews(consumer: SimpleConsumer, handle: str | None = None) -> bool:
+    """Whether it lengthens the invisible time of the message that it gave with this receipt, or of
+    any message. For gateways."""
+    renewing = consumer._renewing
+    return renewing.holds_any if handle is None else renewing.holds(handle)
 
 
 def give_back(consumer: SimpleConsumer, messages: list[PoppedMessage]) -> None:

@@ -57,6 +57,10 @@ class LeaseRenewal:
         if self._task is None:
             self._task = spawn(self._run(), name="renew-receipts")
 
+    @property
+    def holds_any(self) -> bool:
+        return bool(self._held)
+
     def holds(self, handle: str) -> bool:
         """Whether that receipt, as it was handed out, is renewed."""
         return handle in self._held

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 
 from paceline.consumer.group_settings import settings_of
@@ -32,6 +33,10 @@ from paceline_gateway.shares import Shares, owner_of
 log = logging.getLogger("paceline.gateway")
 
 RECEIVERS_MAX = 20_000
+UNUSED_S = 600.0
+"""Then a receiver may go, as one for another subscription is made: nobody asks for this one."""
+_ENDED_AT_ONCE = 2
+"""At most so many go for each that is made, so that none waits for many."""
 _MESSAGE_BYTES = 1024
 """What a message takes beside its body."""
 _ATTEMPTS_MAX = 64
@@ -81,6 +86,16 @@ class Receiver:
     attempts: OrderedDict[str, _Attempt] = field(default_factory=OrderedDict)
     attempt_of: dict[str, str] = field(default_factory=dict)
     """Handle of a message -> the attempt that it was given in."""
+    under_way: int = 0
+    """Receives."""
+    used_at: float = 0.0
+    """Loop time."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Nobody receives, or may be given what was received; no message's time is lengthened."""
+        is_told = all(each.is_told for each in self.attempts.values())
+        return not self.under_way and is_told and not renews(self.consumer)
 
     @asynccontextmanager
     async def receive(
@@ -89,6 +104,17 @@ class Receiver:
         """What `receive` gives, for a client that is told of it meanwhile. A repetition of an
         attempt joins it, or is given the same again while nobody else is. What no client was told
         of wholly is given back. `ms`: how long the messages are invisible."""
+        self.under_way += 1
+        try:
+            async with self._receive(attempt_id, receive, ms) as messages:
+                yield messages
+        finally:
+            self.under_way -= 1
+
+    @asynccontextmanager
+    async def _receive(
+        self, attempt_id: str, receive: Callable[[], Awaitable[list[PoppedMessage]]], ms: int
+    ) -> AsyncIterator[list[PoppedMessage]]:
         if not attempt_id:
             found = await receive()
             is_told = False
@@ -204,7 +230,8 @@ class Receivers:
     def __init__(self, clients: ConnectedClients, budget: ByteBudget) -> None:
         self._clients = clients
         self._budget = budget
-        self._receivers: dict[Wanted, Receiver] = {}
+        self._receivers: OrderedDict[Wanted, Receiver] = OrderedDict()
+        """Which was used longest ago comes first."""
         self._of_client: dict[ClientKey, dict[str, list[tuple[Wanted, Receiver]]]] = {}
         """By group; to find who lengthens the time of a message."""
         self._ackers: dict[ClientKey, dict[tuple[UserCluster, str], Receiver]] = {}
@@ -228,7 +255,9 @@ class Receivers:
         self._clients.hear(wanted.key, "grpc", wanted.cluster.principal.source)
         found = self._receivers.get(wanted)
         if found is not None:
+            self._used(wanted, found)
             return found
+        self._end_unused()
         settings = SimpleSettings(
             auto_renew=wanted.auto_renew, auto_renew_ms_max=RENEW_MS_MAX, ordered=wanted.ordered
         )
@@ -239,6 +268,7 @@ class Receivers:
             settings=settings,
             client_id=_id(wanted.key),
         )
+        self._used(wanted, found)
         by_group = self._of_client.setdefault(wanted.key, {})
         by_group.setdefault(wanted.group, []).append((wanted, found))
         return found
@@ -249,11 +279,13 @@ class Receivers:
         """Who acknowledges or changes the message of that receipt. OverloadedError."""
         self._clients.hear(key, "grpc", cluster.principal.source)
         receivers = self._of_client.get(key, {}).get(group, [])
-        for _, receiver in receivers:
+        for wanted, receiver in receivers:
             receiver.done_with(handle)
             if renews(receiver.consumer, handle):
+                self._used(wanted, receiver)
                 return receiver.consumer
         if receivers:
+            self._used(*receivers[-1])
             return receivers[-1][1].consumer
         found = self._ackers.get(key, {}).get((cluster, group))
         if found is None:
@@ -271,6 +303,27 @@ class Receivers:
             raise
         holder = self._budget.holder(principal.source)
         return Receiver(consumer, [cluster.hold(), give], holder)
+
+    def _used(self, wanted: Wanted, receiver: Receiver) -> None:
+        receiver.used_at = asyncio.get_running_loop().time()
+        self._receivers.move_to_end(wanted)
+
+    def _end_unused(self) -> None:
+        """Some of those that nobody has asked for for long: a client may name another subscription
+        each time, and live for ever."""
+        now = asyncio.get_running_loop().time()
+        for wanted, receiver in list(islice(self._receivers.items(), _ENDED_AT_ONCE)):
+            if now - receiver.used_at < UNUSED_S:
+                return
+            if not receiver.is_idle:
+                self._used(wanted, receiver)
+                continue
+            del self._receivers[wanted]
+            by_group = self._of_client[wanted.key]
+            by_group[wanted.group].remove((wanted, receiver))
+            if not by_group[wanted.group]:
+                del by_group[wanted.group]
+            self._end(receiver)
 
     def _gone(self, client: ConnectedClient) -> None:
         """A client has gone: its messages are given to others when their time is over."""

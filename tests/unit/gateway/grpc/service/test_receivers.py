@@ -265,7 +265,7 @@ class Holding:
 
 async def test_what_a_client_has_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receivers, "SimpleConsumer", Consumer)
-    monkeypatch.setattr(receivers, "renews", lambda consumer, handle: False)
+    monkeypatch.setattr(receivers, "renews", lambda consumer, handle=None: False)
     Consumer.open_count = 0
     clients = ConnectedClients(ManualClock())
     table, cluster = Receivers(clients, ByteBudget()), Holding()
@@ -288,3 +288,30 @@ async def test_what_a_client_has_ends_with_it(monkeypatch: pytest.MonkeyPatch) -
     clients.gone(keys[1])
 
     assert left(0)
+
+
+async def test_subscriptions_that_a_client_names_no_more_end_while_it_lives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(receivers, "SimpleConsumer", Consumer)
+    renewing: list[object] = []
+    monkeypatch.setattr(receivers, "renews", lambda consumer, handle=None: consumer in renewing)
+    Consumer.open_count = 0
+    table, cluster = Receivers(ConnectedClients(ManualClock()), ByteBudget()), Holding()
+    user, key = cast(UserCluster, cluster), ClientKey("anna", "one")
+
+    def made(tag: str) -> Receiver:
+        return table.receiver(Wanted(user, key, "g", "orders", ("TAG", tag), False, False), ORDERS)
+
+    first, renews_on, used = made("a"), made("b"), made("c")
+    renewing.append(renews_on.consumer)
+    for each in (first, renews_on):
+        each.used_at -= receivers.UNUSED_S
+
+    made("d")
+    await eventually(lambda: Consumer.open_count == 3, "the first one has ended")
+
+    assert [made(tag) for tag in "bc"] == [renews_on, used]
+    assert made("a") is not first
+    await table.close()
+    assert Consumer.open_count == cluster.holders == 0
