@@ -59,7 +59,7 @@ async def test_acknowledged_messages_outlive_their_master_and_retries_come(tmp_p
         assert retried == ["U1"]
 
 
-async def test_a_native_program_replies_to_a_request_ofa_client(tmp_path: Path) -> None:
+async def test_a_native_program_replies_to_a_request_of_a_client(tmp_path: Path) -> None:
     with running_cluster(tmp_path / "data") as cluster:
         async with (
             AdminClient(cluster.bootstrap) as admin,

@@ -9,7 +9,7 @@ invisible time is lengthened here is acknowledged through the receiver that does
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -323,7 +323,7 @@ class Receivers:
             by_group[wanted.group].remove((wanted, receiver))
             if not by_group[wanted.group]:
                 del by_group[wanted.group]
-            self._end(receiver)
+            self._ending(receiver.close())
 
     def _gone(self, client: ConnectedClient) -> None:
         """A client has gone: its messages are given to others when their time is over."""
@@ -333,7 +333,10 @@ class Receivers:
                 del self._receivers[wanted]
                 ending.append(receiver)
         ending += self._ackers.pop(client.key, {}).values()
-        task = spawn(self._end(client, ending), name="grpc-receivers-end")
+        self._ending(self._end(client, ending))
+
+    def _ending(self, work: Coroutine[Any, Any, None]) -> None:
+        task = spawn(work, name="grpc-receivers-end")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
