@@ -20,11 +20,17 @@ from paceline_gateway.remoting.state.locks import LEASE_MS
 async def lock(call: Call) -> Command:
     """41: answers the queues that the client holds now."""
     group, client_id, asked = read_queues(bytes(call.request.body))
-    of = group_of(call)
-    queues = [queue for queue in asked if queue.broker_name == of]
-    if not queues:
-        return call.ok(body=json_of({"lockOKMQSet": []}))
-    locks = call.user.locks
+    call.peer.client_id = call.peer.client_id or client_id  # its next heartbeat may be due later
+    queues = [queue for queue in asked if queue.broker_name == group_of(call)]
+    held = await _held(call, group, client_id, queues) if queues else []
+    return call.ok(body=json_of({"lockOKMQSet": _rows(held)}))
+
+
+async def _held(
+    call: Call, group: str, client_id: str, queues: list[QueueAsked]
+) -> list[QueueAsked]:
+    """Ask for their locks; those that the client has now."""
+    locks, of = call.user.locks, group_of(call)
     rows = [
         wire.LockRow(
             topic=queue.topic,
@@ -49,7 +55,7 @@ async def lock(call: Call) -> Command:
             held.append(queue)
         else:
             locks.lost(key)
-    return call.ok(body=json_of({"lockOKMQSet": _rows(held)}))
+    return held
 
 
 async def _lock(call: Call, group: str, client_id: str, rows: list[wire.LockRow]) -> wire.Locked:
@@ -62,13 +68,20 @@ async def _lock(call: Call, group: str, client_id: str, rows: list[wire.LockRow]
 
 
 async def unlock(call: Call) -> Command:
-    """42."""
+    """42. What the client has got at another gateway is granted anew first, for its token."""
     group, client_id, asked = read_queues(bytes(call.request.body))
-    of = group_of(call)
+    locks, of = call.user.locks, group_of(call)
+    queues = [queue for queue in asked if queue.broker_name == of]
+    unknown = [
+        queue
+        for queue in queues
+        if locks.token_of(group, client_id, queue.topic, of, queue.queue_id) is None
+    ]
+    if unknown:
+        await _held(call, group, client_id, unknown)
     rows = []
-    for queue in asked:
-        key = (group, client_id, queue.topic, str(of), queue.queue_id)
-        token = call.user.locks.lost(key) if queue.broker_name == of else None
+    for queue in queues:
+        token = locks.lost((group, client_id, queue.topic, str(of), queue.queue_id))
         if token is not None:
             rows.append(wire.LockRow(topic=queue.topic, queue=queue.queue_id, token=token))
     if rows:
