@@ -142,7 +142,11 @@ def _what_was_committed_is_there(
         if commit is None or begin is None or value in stored:
             continue
         group = begin.group or ""
-        is_kept = group in evidence.truth and evidence.kept_since_us(group) <= commit.asked_us
+        # A commit that succeeds may be the repetition of one of which nobody heard.
+        since_us = min(
+            end.asked_us for end in mine if end.is_commit and end.outcome is not Outcome.FAIL
+        )
+        is_kept = group in evidence.truth and evidence.kept_since_us(group) <= since_us
         if is_kept and not evidence.is_lossy(group):
             proof: list[Event] = [commit, evidence.truth[group]]
             found.violate(f"{value} was committed, and in the end it is not there", *proof)

@@ -102,6 +102,19 @@ def committed_message_is_lost_and_not_deleted(is_bad: bool) -> Hand:
     return hand
 
 
+@case("S24 of a commit that was repeated where messages are deleted")
+def committed_before_anybody_was_told(is_bad: bool) -> Hand:
+    """What an answer to a check has committed may be deleted before the same end is answered."""
+    hand = TransactingHand()
+    hand.begin("a")
+    if not is_bad:
+        hand.end("a", outcome=Outcome.UNKNOWN, error="CHECK")
+    hand.send("2", 2)
+    hand.end("a")
+    dump_cut(hand, kept_from=2, log_start=2 * SIZE)
+    return hand
+
+
 @case("S24 of a half that is forgotten where messages are deleted")
 def open_half_is_not_known(is_bad: bool) -> Hand:
     """An ended one may be forgotten with its messages; an open one is stored again."""
