@@ -44,7 +44,7 @@ class Member:
     def __init__(self, client_id: str, about: ConsumerTold) -> None:
         self.client_id = client_id
         self.told = about
-        self.peers: set[Peer] = set()
+        self.peers: dict[Peer, None] = {}
         self.beat_at = 0.0
         self.pulled: dict[QueueKey, float] = {}
         """When it last asked for messages of a queue."""
@@ -91,11 +91,11 @@ class Groups:
         self._links = of.links
         self._loop = asyncio.get_running_loop()
         self._groups: dict[str, Group] = {}
-        self.producers: dict[str, dict[str, set[Peer]]] = {}
+        self.producers: dict[str, dict[str, dict[Peer, None]]] = {}
         """By group and client id."""
         self.on_producers: Callable[[str], None] = lambda group: None
         """A group of producers has come or gone."""
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._leaving: dict[asyncio.Task[None], None] = {}
 
     async def close(self) -> None:
         """Leave all groups."""
@@ -103,7 +103,7 @@ class Groups:
             for client_id in list(self._groups[name].members):
                 self._leave(name, client_id)
         if self._leaving:
-            await asyncio.wait(set(self._leaving), timeout=_LEAVE_TIMEOUT_MS / 1000)
+            await asyncio.wait(dict(self._leaving), timeout=_LEAVE_TIMEOUT_MS / 1000)
         await cancel_and_wait(*self._leaving)
 
     def group(self, name: str) -> Group | None:
@@ -187,7 +187,7 @@ class Groups:
     def _produces(self, peer: Peer, group: str) -> None:
         self._connected(peer, "producer", group)
         clients = self.producers.setdefault(group, {})
-        clients.setdefault(peer.client_id, set()).add(peer)
+        clients.setdefault(peer.client_id, {})[peer] = None
         self.on_producers(group)
 
     def _consumes(self, peer: Peer, told_of: ConsumerTold) -> tuple[Group, Member]:
@@ -195,7 +195,7 @@ class Groups:
         self._connected(peer, "consumer", told_of.group, told_of.filters)
         group = self._groups.setdefault(told_of.group, Group(told_of.group))
         member = group.members.setdefault(peer.client_id, Member(peer.client_id, told_of))
-        member.peers.add(peer)
+        member.peers[peer] = None
         return group, member
 
     def left(self, peer: Peer, group: str | None = None) -> None:
@@ -204,14 +204,14 @@ class Groups:
             found = self._groups.get(name)
             member = None if found is None else found.members.get(peer.client_id)
             if member is not None:
-                member.peers.discard(peer)
+                member.peers.pop(peer, None)
                 if group is not None or not member.peers:
                     self._leave(name, peer.client_id)
         for name in [group] if group is not None else list(self.producers):
             clients = self.producers.get(name, {})
             peers = clients.get(peer.client_id)
             if peers is not None:
-                peers.discard(peer)
+                peers.pop(peer, None)
                 if not peers:
                     self._end_producer(name, peer.client_id)
 
@@ -256,8 +256,8 @@ class Groups:
                 group.task.cancel()
         if not member.told.is_broadcasting:
             task = spawn(self._say_left(name, client_id), name=f"leave-{name}")
-            self._leaving.add(task)
-            task.add_done_callback(self._leaving.discard)
+            self._leaving[task] = None
+            task.add_done_callback(lambda done: self._leaving.pop(done, None))
 
     async def _say_left(self, name: str, client_id: str) -> None:
         request = wire.Leave(group=name, client_id=client_id)

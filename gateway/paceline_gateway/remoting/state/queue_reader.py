@@ -54,11 +54,11 @@ class _Tail:
     def __init__(self, fetch: QueueFetch, topic: str) -> None:
         self.fetch = fetch
         self.topic = topic
-        self.waiters: set[asyncio.Future[Read]] = set()
+        self.waiters: dict[asyncio.Future[Read], None] = {}
 
     def wake(self, read: Read) -> None:
         self.fetch.has_room = False
-        waiters, self.waiters = self.waiters, set()
+        waiters, self.waiters = self.waiters, {}
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(read)
@@ -105,7 +105,7 @@ class QueueReader:
 
     async def _more_of(self, tail: _Tail, offset: int, left_s: float) -> Read:
         waiter: asyncio.Future[Read] = self._loop.create_future()
-        tail.waiters.add(waiter)
+        tail.waiters[waiter] = None
         tail.fetch.has_room = True
         self._session(tail.fetch.key.group)[1].wake()
         try:
@@ -114,7 +114,7 @@ class QueueReader:
         except TimeoutError:
             return Read([], offset)
         finally:
-            tail.waiters.discard(waiter)
+            tail.waiters.pop(waiter, None)
 
     def _tail(self, key: QueueKey, topic: str, offset: int) -> _Tail | None:
         """The tail of the queue at `offset`; None: others wait elsewhere."""

@@ -51,7 +51,7 @@ class RemotingUser:
         self.retries_count = 0
         """Sends to retry topics under way."""
         self._queue_of: dict[GroupName, QueueOf] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     def poll(self) -> Callable[[], None]:
         """A request begins to wait for messages; to be called when it has ended. OverloadedError:
@@ -69,8 +69,8 @@ class RemotingUser:
     def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
         """Work that no request waits for; it answers for itself."""
         task = spawn(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     async def close(self) -> None:
         self.locks.close()
