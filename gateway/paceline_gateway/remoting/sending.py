@@ -230,7 +230,7 @@ def _begin(call: Call, sent: Sent) -> None:
     if sent.is_unit:
         user.spawn(_send_unit(call, messages), name="send-batch")
         return
-    on_sent = partial(_sent, call, messages)
+    on_sent = partial(_sent, call, messages, is_half=sent.is_half)
     if wants_reply(messages[0]):
         user.spawn(ask(call, messages[0], on_sent), name="request")
         return
@@ -254,21 +254,30 @@ def _as_asked(queues: Sequence[QueueName], message: Message, arg: object) -> Que
 
 
 def _sent(
-    call: Call, messages: list[Message], result: SendResult | None, error: PacelineError | None
+    call: Call,
+    messages: list[Message],
+    result: SendResult | None,
+    error: PacelineError | None,
+    *,
+    is_half: bool = False,
 ) -> None:
     if error is not None:
         call.peer.fail(call.request, error)
     else:
         assert result is not None
-        call.peer.answer(call.request, sent_answer(call, messages, [result]))
+        call.peer.answer(call.request, sent_answer(call, messages, [result], is_half=is_half))
 
 
-def sent_answer(call: Call, messages: Iterable[Message], results: list[SendResult]) -> Command:
+def sent_answer(
+    call: Call, messages: Iterable[Message], results: list[SendResult], *, is_half: bool = False
+) -> Command:
     """SendMessageResponseHeader."""
     first = results[0]
     host = call.peer.store_host
     answer = {
-        "msgId": ",".join(message_id(host, _physical(result)) for result in results),
+        "msgId": ",".join(
+            message_id(host, physical_of(result, is_half=is_half)) for result in results
+        ),
         "queueId": str(first.queue_id),
         "queueOffset": str(max(0, first.queue_offset)),
     }
@@ -281,6 +290,11 @@ def sent_answer(call: Call, messages: Iterable[Message], results: list[SendResul
     return call.ok(answer)
 
 
-def _physical(result: SendResult) -> int:
+def physical_of(result: SendResult, *, is_half: bool) -> int:
+    """Where it is stored, as far as that was told. A half's offset is its place: that of one which
+    a retry has found stored is told by nothing else, and its transaction is ended by it."""
     at = result.stored_at
-    return physical_offset(0 if at is None else at.position, result.number)
+    position = 0 if at is None else at.position
+    return physical_offset(
+        result.queue_offset - result.number if is_half else position, result.number
+    )
