@@ -3,6 +3,7 @@
 import pytest
 
 from paceline_chaos.mutants import MUTANTS
+from paceline_chaos.mutants.features.doors import DOORS
 from paceline_chaos.mutants.features.rights import RIGHTS
 from paceline_chaos.verify_jobs import run_one
 
@@ -30,7 +31,7 @@ WORLD_SAMPLE = (
     *("R38-sequence", "R31-id", "S1-json", "R34-twice", "R28-recall"),
     *("R34-early", "R34-again", "R34-both", "R34-checks", "R34-remembered"),
     *("L9", "L10", "L11", "S23-commit"),
-    *("S1-doors", "S5-doors", "S8-doors"),
+    *("S1-doors", "S5-doors", "S23-fifo"),
 )
 RAFT_SAMPLE = (
     *("INV-10-vote", "INV-10-votes", "INV-10-part", "INV-10-start", "INV-10-cut"),
@@ -40,10 +41,11 @@ MOMENT_SAMPLE = dict.fromkeys(
     (
         *{mutant.script: rule for rule, mutant in MUTANTS.items() if mutant.script}.values(),
         *(mutant.rule for mutant in RIGHTS),
+        *(mutant.rule for mutant in DOORS if mutant.script),
     )
 )
-"""Of each script the last, and all that rights rest on. All of these are caught by a few seeds;
-`make verify` has the rest."""
+"""Of each script the last, and all that rights and the remoting door rest on. All of these are
+caught by a few seeds; `make verify` has the rest."""
 SEEDS_MAX = {"core": 40, "world": 8, "moments": 3, "raft": 20}
 LIKELY = {
     "R3": 25,
@@ -59,8 +61,9 @@ LIKELY = {
     "L11": 3,
     "R28-sealed": 1,
     "S1-doors": 6,
-    "S5-doors": 15,
-    "S8-doors": 5,
+    "S5-doors": 6,
+    "S23-fifo": 6,
+    "S26-remoting": 3,
     "S31-source": 1,
     "S31-lock": 5,
     "S31-receipt": 10,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from paceline.errors import CorruptLogError, OffsetOutOfRangeError, PacelineError
 from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks
+from paceline_chaos.cluster_sim.doors.fifo import FIFO_TOPICS
 from paceline_chaos.cluster_sim.jobs.altering import restore
 from paceline_chaos.cluster_sim.jobs.around import Around
 from paceline_chaos.cluster_sim.jobs.consuming import ask_committed
@@ -39,7 +40,7 @@ async def drain(
         if any(isinstance(entry, AlterTopic) for entry in history.entries):
             await restore(cluster, around, queues=queues)
         sent_to = {entry.topic for entry in history.entries if isinstance(entry, Send)}
-        others = sorted(sent_to & {PERMIT_TOPIC, *TENANT_TOPICS})
+        others = sorted(sent_to & {PERMIT_TOPIC, *TENANT_TOPICS, *FIFO_TOPICS})
         if PERMIT_TOPIC in others:
             await permit(cluster, around)
         for node in nodes:

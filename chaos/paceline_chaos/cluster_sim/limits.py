@@ -36,7 +36,7 @@ def bounds_of(topology: Topology, *, has_gray: bool) -> Bounds:
     middle of calm."""
     timers = topology.timers
     master_ms = _CONNECT_MS + _LEADER_MS + timers.heartbeat_timeout_ms
-    leases_ms = _WORD_MS + timers.lock_lease_ms
+    leases_ms = _WORD_MS + topology.lock_lease_ms
     return Bounds(
         first_ack_us=1000 * (master_ms + _NEWS_MS),
         master_us=1000 * master_ms,

@@ -367,7 +367,7 @@ class BrokerNode(Node):
             replica_lag_ms_max=timers.replica_lag_ms_max,
             slave_timeout_ms=timers.slave_timeout_ms,
             checkpoint_interval_ms=timers.checkpoint_interval_ms,
-            lock_lease_ms=timers.lock_lease_ms,
+            lock_lease_ms=topology.lock_lease_ms,
             scrub_interval_hours=topology.scrub_ms / HOUR_MS,
             log_size_bytes_max=topology.log_bytes_max,
             is_learner=self.name in topology.learners,

@@ -22,6 +22,7 @@ from paceline.wire.names import is_system_topic
 from paceline_chaos.checkers import ALL, SAFETY, judge
 from paceline_chaos.checkers.evidence.bounds import Bounds
 from paceline_chaos.cluster_sim.coverage import coverage, judged_counts
+from paceline_chaos.cluster_sim.doors.fifo import FIFO_TOPICS
 from paceline_chaos.cluster_sim.doors.loading import load_grpc
 from paceline_chaos.cluster_sim.draining import drain
 from paceline_chaos.cluster_sim.dump import LogDump, dump_log, replayed_digest
@@ -62,6 +63,8 @@ CONVERGE_S = 30.0
 END_S = 30.0
 """Clients have ended so long after they were asked to: longer than any timeout of theirs."""
 DRAIN_S = 30.0
+_OTHER_TOPICS = frozenset({PERMIT_TOPIC, *TENANT_TOPICS, *FIFO_TOPICS})
+"""Of clients, beside the one that all use."""
 STEP_S = 0.02
 """Between two looks at a condition."""
 
@@ -466,7 +469,7 @@ class _World:
         static = {
             int(topic.topic_id): str(name)
             for name, topic in known.items()
-            if topic.logical_queues or name == PERMIT_TOPIC or name in TENANT_TOPICS
+            if topic.logical_queues or name in _OTHER_TOPICS
         }
         return {**system, **static, self.topic_id: TOPIC}
 

@@ -13,7 +13,12 @@ from paceline.platform.runtime import SeededRandom
 from paceline.types import GroupName
 from paceline_chaos.cluster_sim.addresses import Addresses
 from paceline_chaos.cluster_sim.jobs.around import Around, IntendedError
-from paceline_chaos.cluster_sim.nodes import BrokerNode, ControllerServer, Node
+from paceline_chaos.cluster_sim.nodes import (
+    SECRETS,
+    BrokerNode,
+    ControllerServer,
+    Node,
+)
 from paceline_chaos.cluster_sim.topology import Client, Topology
 from paceline_chaos.cluster_sim.workload import TOPIC, run_client
 from paceline_chaos.history.recorder import Recorder, RecorderOf
@@ -250,6 +255,8 @@ class Stage:
             is_over=lambda: self.is_over,
             node_names=self.addresses.names,
             brokers=self.addresses.brokers(),
+            address=self.simulation.machine(name).ip,
+            secrets=SECRETS if topology.has_rights else None,
             disk=self._client_disk(name),
         )
 

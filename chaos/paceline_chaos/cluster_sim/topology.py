@@ -132,7 +132,15 @@ class Topology:
     @property
     def has_grpc(self) -> bool:
         """Whether clients of RocketMQ's gRPC protocol are there, and their gateways."""
-        return any("grpc" in client.jobs for client in self.clients)
+        return any({"grpc", "tenant-doors"} & set(client.jobs) for client in self.clients)
+
+    @property
+    def lock_lease_ms(self) -> int:
+        """That brokers grant at most. Clients of the remoting protocol cannot say how long a lock
+        is to be theirs: gateways ask for a minute, in which no world would see one end."""
+        if any("remoting" in client.jobs for client in self.clients):
+            return FAST.lock_lease_ms
+        return self.timers.lock_lease_ms
 
     @property
     def has_rescue(self) -> bool:
@@ -251,8 +259,11 @@ def _with_others(clients: tuple[Client, ...], seed: int) -> tuple[Client, ...]:
     if random.Random(f"{seed}/rights").random() < _RIGHTS_SHARE:
         does_work = random.Random(f"{seed}/tenant-work").random() < _TENANT_WORK_SHARE
         clients = _with_rights(clients, does_work=does_work)
-    elif not is_altered and random.Random(f"{seed}/grpc").random() < _GRPC_SHARE:
-        clients = _with_job(clients, "grpc")  # as others that transact and delay
+    elif not is_altered and random.Random(f"{seed}/grpc").random() < _DOORS_SHARE:
+        # As others that transact and delay.
+        [doors] = random.Random(f"{seed}/doors").choices(_DOORS, _DOOR_WEIGHTS)
+        for door in doors:
+            clients = _with_job(clients, door)
     return clients
 
 
@@ -315,11 +326,13 @@ himself, or is moved back, is asked by nobody: other matters than a topic that c
 _HASTY_SHARE = 0.4
 _RIGHTS_SHARE = 0.15
 """Worlds with users and rights: the operator who changes them, and tenants at two addresses."""
-_GRPC_SHARE = 0.25
-"""Worlds with clients of RocketMQ's gRPC protocol, of those in which they may be."""
+_DOORS_SHARE = 0.25
+"""Worlds with clients of RocketMQ's protocols, of those in which they may be."""
+_DOORS, _DOOR_WEIGHTS = (("grpc",), ("remoting",), ("grpc", "remoting")), (2, 2, 1)
 _TENANT_WORK_SHARE = 0.5
-"""Of these: those in which tenants transact, lock and consume, and the operator rests at times."""
-_OPERATORS_OF_RIGHTS = frozenset({"rights", "rights-rests"})
+"""Of these: those in which tenants transact, lock and consume, and the operator rests at times; in
+the others they come through gateways, too."""
+_OPERATORS_OF_RIGHTS = frozenset({"rights", "rights-rests", "keys"})
 _INORDER_SHARE = 0.3
 """Worlds with two members of the library's ordered consumer."""
 _LEARNER_SHARE = 0.2
@@ -355,7 +368,7 @@ def _with_hasty(clients: tuple[Client, ...], dice: random.Random) -> tuple[Clien
 def _with_rights(clients: tuple[Client, ...], *, does_work: bool) -> tuple[Client, ...]:
     """Two tenants, and the operator beside the second one."""
     first, second, *others = clients
-    tenants = ("tenant", "tenant-work") if does_work else ("tenant",)
+    tenants = ("tenant", "tenant-work" if does_work else "tenant-doors")
     operator = "rights-rests" if does_work else "rights"
     return (
         Client(name=first.name, jobs=(*first.jobs, *tenants)),

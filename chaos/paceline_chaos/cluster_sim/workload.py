@@ -13,6 +13,7 @@ from paceline.errors import PacelineError, TopicNotFoundError
 from paceline.platform.runtime import pause
 from paceline.wire.topics import MIXED
 from paceline_chaos.cluster_sim.doors.loading import load_grpc
+from paceline_chaos.cluster_sim.doors.remoting.clients import RemotingClients
 from paceline_chaos.cluster_sim.jobs.altering import Alterer
 from paceline_chaos.cluster_sim.jobs.around import Around
 from paceline_chaos.cluster_sim.jobs.consuming import OrderedConsumer, Pusher
@@ -55,7 +56,13 @@ class Job(Protocol):
 
 def grpc_clients(around: Around) -> Job:
     """Clients of RocketMQ's gRPC protocol. ConfigError: protobuf is not installed."""
-    job: Job = load_grpc().GrpcClients(around)
+    job: Job = load_grpc().clients.GrpcClients(around)
+    return job
+
+
+def door_tenant(around: Around) -> Job:
+    """A tenant at gateways. ConfigError: as above."""
+    job: Job = load_grpc().at_doors.DoorTenant(around)
     return job
 
 
@@ -95,7 +102,9 @@ JOBS: dict[str, Callable[[Around], Job]] = {
     "keys": key_operator,
     "tenant": Tenant,
     "tenant-work": WorkingTenant,
+    "tenant-doors": door_tenant,
     "grpc": grpc_clients,
+    "remoting": RemotingClients,
 }
 """Names in topologies and scenario files."""
 

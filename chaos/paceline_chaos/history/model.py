@@ -177,6 +177,8 @@ class Pop(Operation):
     attempt: int
     """As the broker says: 1 = it was never given to anybody before."""
     invisible_ms: int
+    is_ordered: bool = False
+    """Its group is given a queue's messages in order, one receive after the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ import pytest
 
 from paceline.errors import ConfigError
 from paceline_chaos.cluster_sim.determinism import rerun
+from paceline_chaos.cluster_sim.doors.fifo import FIFO_TOPICS
 from paceline_chaos.cluster_sim.faults.plan import Plan
 from paceline_chaos.cluster_sim.run import REPLAY, run_world
 from paceline_chaos.cluster_sim.topology import Client, draw_topology
@@ -23,7 +24,7 @@ from paceline_chaos.history.model import (
     Send,
 )
 
-GRPC_SEED = 15
+GRPC_SEED, REMOTING_SEED = 23, 15
 LOAD_MS = 6_000
 MASTER_DIES = Fault(at_ms=2_000, kind="kill", target="master:g1", for_ms=1_500)
 CLIENT_DIES = Fault(at_ms=3_000, kind="kill", target="client-1", for_ms=400)
@@ -45,19 +46,25 @@ def test_clients_of_grpc_do_everything_while_masters_gateways_and_they_themselve
     assert any(entry.key is not None for entry in sends)
     assert any(entry.delay_ms for entry in sends)
     assert any(not entry.is_idempotent for entry in sends), "nobody went to another gateway"
+    given = [entry for entry in operations if isinstance(entry, Pop) and entry.is_ordered]
+    assert {entry.queue.topic for entry in given} == set(FIFO_TOPICS)
+    assert len({entry.member for entry in given}) > 2, "no client took another one's place"
 
 
-@pytest.mark.parametrize("seed", [GRPC_SEED, 39])
-def test_seed_with_clients_of_grpc_is_good(seed: int) -> None:
-    assert draw_topology(seed).has_grpc
+@pytest.mark.parametrize("seed", [GRPC_SEED, REMOTING_SEED])
+def test_seed_with_doors_is_good(seed: int) -> None:
+    """What clients of the remoting protocol do while masters die: script "doors" of the moments."""
+    jobs = {job for client in draw_topology(seed).clients for job in client.jobs}
+    assert ("remoting" if seed == REMOTING_SEED else "grpc") in jobs
 
     result = run_world(seed)
 
     assert result.verdict.is_good, (result.verdict.violations[:3], REPLAY.format(seed=seed))
 
 
-def test_a_world_with_protobuf_is_the_same_in_another_way() -> None:
-    assert rerun(GRPC_SEED, load_ms=2_000).is_same
+@pytest.mark.parametrize("seed", [GRPC_SEED, REMOTING_SEED])
+def test_a_world_with_doors_is_the_same_in_another_way(seed: int) -> None:
+    assert rerun(seed, load_ms=2_000).is_same
 
 
 def test_a_world_says_which_package_its_clients_need(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,9 @@ def receipts_exclude(evidence: Evidence) -> Findings:
     acknowledge each message that was received and lies below x, or to commit more than it, or it is
     a dead letter: what was forgotten is not passed over. (4) A commit without receipts does not
     succeed while a message below it is invisible, and a receive asked for after it has succeeded is
-    given nothing below it. Not over an unclean election. O(n log n)."""
+    given nothing below it. (5) A group that receives in order is given a message of a queue for the
+    first time only when somebody has asked to acknowledge all that it was given before below it,
+    or to commit more, or it is a dead letter. Not over an unclean election. O(n log n)."""
     found = Findings("S23")
     pops: defaultdict[_Place, list[Pop]] = defaultdict(list)
     for pop in evidence.pops:
@@ -59,6 +61,7 @@ def receipts_exclude(evidence: Evidence) -> Findings:
                 if are_clocks_right and not _is_nobodys(evidence, place):
                     _while_invisible(found, given, acks[place], commit)
     _passed_over(evidence, found, pops, commits)
+    _in_order(evidence, found, commits)
     return found
 
 
@@ -75,11 +78,7 @@ def _passed_over(
     commits: defaultdict[_Lane, list[Commit]],
 ) -> None:
     """(3). O(queries * receives of their queue): queries are few."""
-    first_done_us: dict[_Place, int] = {}
-    for ack in evidence.done_receipts:
-        if ack.outcome is not Outcome.FAIL and not ack.is_back:
-            place = (ack.consumer_group, ack.queue, ack.offset)
-            first_done_us[place] = min(first_done_us.get(place, ack.asked_us), ack.asked_us)
+    first_done_us = _first_done_us(evidence)
     received: defaultdict[_Lane, list[Pop]] = defaultdict(list)
     for (group, queue, _), given in pops.items():
         received[group, queue].append(given[0])
@@ -100,6 +99,49 @@ def _passed_over(
             found.judged += 1
             if first_done_us.get((*lane, pop.message.offset), _NEVER_US) > query.answered_us:
                 _passed(found, pop, query)
+
+
+def _first_done_us(evidence: Evidence) -> dict[_Place, int]:
+    """When somebody first asked to acknowledge a message, if that did not fail."""
+    first_done_us: dict[_Place, int] = {}
+    for ack in evidence.done_receipts:
+        if ack.outcome is not Outcome.FAIL and not ack.is_back:
+            place = (ack.consumer_group, ack.queue, ack.offset)
+            first_done_us[place] = min(first_done_us.get(place, ack.asked_us), ack.asked_us)
+    return first_done_us
+
+
+def _in_order(
+    evidence: Evidence, found: Findings, commits: defaultdict[_Lane, list[Commit]]
+) -> None:
+    """(5). What is under way of a queue is little."""
+    first_done_us = _first_done_us(evidence)
+    lanes: defaultdict[_Lane, list[Pop]] = defaultdict(list)
+    for pop in evidence.pops:
+        if pop.is_ordered and pop.outcome is Outcome.OK and not evidence.is_lossy(pop.queue.group):
+            lanes[pop.consumer_group, pop.queue].append(pop)
+    for lane, given in lanes.items():
+        dead, start = evidence.sent_back(*lane), evidence.start_of(lane[1])
+        committed = max((one.offset for one in commits[lane]), default=0)
+        out: dict[int, Pop] = {}
+        for pop in sorted(given, key=lambda each: each.answered_us):
+            found.judged += 1
+            for offset, before in list(out.items()):
+                done_us = first_done_us.get((*lane, offset), _NEVER_US)
+                if done_us <= pop.answered_us or offset in dead or offset < max(start, committed):
+                    del out[offset]
+                elif (
+                    pop.attempt == 1
+                    and offset < pop.message.offset
+                    and before.answered_us < pop.asked_us
+                ):
+                    found.violate(
+                        f"{_name(pop)} was given to {pop.member} while {offset} before it was not"
+                        " acknowledged, in a group that receives in order",
+                        before,
+                        pop,
+                    )
+            out.setdefault(pop.message.offset, pop)
 
 
 def _passed(found: Findings, pop: Pop, query: QueryOffset) -> None:

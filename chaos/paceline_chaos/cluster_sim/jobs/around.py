@@ -16,6 +16,7 @@ from paceline.net.connect import ClientTls, ConnectSettings, Credentials
 from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.ports import Clock, Disk, Random
 from paceline.platform.runtime import SeededRandom, pause
+from paceline.platform.secret import ClusterSecrets
 from paceline_chaos.history.model import Queue
 from paceline_chaos.history.recorder import Recorder
 
@@ -50,6 +51,10 @@ class Around:
     """True: begin nothing new."""
     source_host: str = ""
     """Local address that connections start from; empty: the system chooses."""
+    address: str = ""
+    """Of its machine, as gateways see it; empty: unknown."""
+    secrets: ClusterSecrets | None = None
+    """Of the cluster, for gateways where there are users and rights; None: there are none."""
     seed: str = ""
     """Of the run; `apart` seeds its generators with it."""
     life: int = 1

@@ -36,5 +36,7 @@ JOBS = (
     "keys",
     "tenant",
     "tenant-work",
+    "tenant-doors",
     "grpc",
+    "remoting",
 )

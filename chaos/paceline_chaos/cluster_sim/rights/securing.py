@@ -43,7 +43,8 @@ _STORM_MS, _REST_MS = 4_000, 9_000
 _LOOK_MS = 200.0
 _KEYS_KEPT = 6
 """Of each user; some of them are revoked, and whoever holds those must be refused."""
-_NEAR, _FAR = "127.0.0.101", "127.0.0.102/31"
+ADDRESSES = ("127.0.0.101", "127.0.0.102", "127.0.0.103")
+_NEAR, _FAR = ADDRESSES[0], f"{ADDRESSES[1]}/31"
 """Where the first client of a world is, and the next two: the same user may more at one of them."""
 _ACTS = ("mode", "policy", "policy", "policy", "key", "key", "status", "lock-out")
 
@@ -224,9 +225,9 @@ async def _make_root_again(admin: AdminClient, requests: AdminRequests) -> None:
 
 
 async def give_key(requests: AdminRequests, user: str, access_key: str) -> None:
-    """Give a user the access key of that name."""
+    """Give a user the access key of that name, which may also sign."""
     secret_key = credentials_of(access_key).secret_key
-    fields = {"user": user, "access_key": access_key, "secret_key": secret_key}
+    fields = {"user": user, "access_key": access_key, "secret_key": secret_key, "signs": True}
     await requests.once(read_request(PutAccessKey, fields))
 
 

@@ -33,6 +33,7 @@ from paceline_chaos.cluster_sim.scripts.cluster import (
 )
 from paceline_chaos.cluster_sim.scripts.groups import (
     broadcasting,
+    doors,
     expiring,
     filters,
     flooding,
@@ -365,6 +366,20 @@ SCENARIOS: Mapping[str, Scripted] = {
             **_clients("send tenant", "read tenant rights", "send tenant"),
             "think_ms": 40.0,
         },
+    ),
+    "doors": Scripted(
+        rule="S1 to S41: what clients of the remoting protocol are promised at gateways that die",
+        script=doors.failovers,
+        unmet=doors.all_was_done,
+        load_ms=16_000,
+        topology=_clients("send", "remoting", "read"),
+    ),
+    "doors-keys": Scripted(
+        rule="S31: a key that is revoked counts at no door any more, once nodes know",
+        script=doors.a_failover,
+        unmet=doors.keys_counted,
+        load_ms=12_000,
+        topology=_clients("send tenant-doors", "read keys"),
     ),
     "left-behind": Scripted(
         rule="S31, L13: rights go in the middle of a transaction, a receive, a lock; others go on",

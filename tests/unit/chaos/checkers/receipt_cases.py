@@ -1,11 +1,11 @@
 """Messages given by receipt; as in cases.py."""
 
-from tests.support.chaos.hand import SECOND, SIZE, Hand
+from tests.support.chaos.hand import SECOND, SIZE, Hand, crc_of
 from tests.unit.chaos.checkers.excuse_cases import dump_cut
 from tests.unit.chaos.checkers.more_cases import case
 from tests.unit.chaos.checkers.retry_cases import CASES, DEAD_Q, RetryLog
 
-from paceline_chaos.history.model import Outcome, Queue
+from paceline_chaos.history.model import Outcome, Queue, Seen
 
 __all__ = ["CASES"]
 
@@ -85,6 +85,17 @@ def given_after_the_commit(is_bad: bool) -> Hand:
     hand.commit(1, (SECOND, 3 * SECOND))
     asked = 4 if is_bad else 2
     hand.pop("m1", (asked * SECOND, 5 * SECOND), 10_000)
+    return hand
+
+
+@case("S23 of a group that receives in order")
+def given_while_another_is_out(is_bad: bool) -> Hand:
+    hand = Hand()
+    hand.pop("m1", (SECOND, 2 * SECOND), 10_000, is_ordered=True)
+    if not is_bad:
+        hand.ack("m1", (3 * SECOND, 4 * SECOND), outcome=Outcome.UNKNOWN)
+    second = Seen(1, "b", crc_of("b"))
+    hand.pop("m2", (5 * SECOND, 6 * SECOND), 10_000, is_ordered=True, message=second)
     return hand
 
 

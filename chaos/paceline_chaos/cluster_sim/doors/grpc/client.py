@@ -5,17 +5,23 @@ Messages of the protocol pass as bytes, both ways. Some answers are lost.
 """
 
 import asyncio
+import hmac
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from paceline.errors import BY_CODE, DeadlineError, OutcomeUnknownError, PacelineError
+from paceline.net.connect import Credentials
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
-from paceline_chaos.cluster_sim.doors.gateways import Gateway, Gateways
+from paceline_chaos.cluster_sim.doors.gateways import Gateways
+from paceline_chaos.cluster_sim.doors.grpc.gateway import GrpcGateway
+from paceline_chaos.cluster_sim.doors.who import GatewayRefusesError
 from paceline_chaos.cluster_sim.jobs.around import Around
 from paceline_gateway.grpc.codec.statuses import Refused
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
 from paceline_gateway.grpc.stubs.clients_pb2 import UA, ClientType, Language, Publishing, Settings
 from paceline_gateway.grpc.stubs.resources_pb2 import Code, Resource, Status
+from paceline_gateway.signatures import ALGORITHM
 
 AnswerT = TypeVar("AnswerT")
 
@@ -24,6 +30,7 @@ DEADLINE_MS = 3_000
 _WAY_MS_MAX = 2.0
 _LOST_SHARE = 0.03
 """Calls that are carried out, and whose answers do not come."""
+_KINDS = {**BY_CODE, GatewayRefusesError.code: GatewayRefusesError}
 _MAYBE = (Code.MASTER_PERSISTENCE_TIMEOUT, Code.SLAVE_PERSISTENCE_TIMEOUT)
 
 
@@ -33,19 +40,18 @@ class GrpcClient:
     def __init__(
         self,
         around: Around,
-        gateways: Gateways,
+        gateways: Gateways[GrpcGateway],
         name: str,
         settings: Settings,
     ) -> None:
         self.around = around
         self.name = name
         self._gateways = gateways
-        self._gateway: Gateway | None = None
+        self._gateway: GrpcGateway | None = None
         self._settings = settings
         self._settings.user_agent.CopyFrom(UA(language=Language.JAVA, version="5.2.0"))
         self.on_half: Callable[[wire.RecoverOrphanedTransactionCommand], None] = lambda _: None
         """Told of transactions that somebody has to end."""
-        self._headers = {"x-mq-client-id": name, "x-mq-language": "JAVA"}
         self._stream: asyncio.Task[None] | None = None
         self._is_left = asyncio.Event()
         self._watching = spawn(self._watch(), name=f"{name}-telemetry")
@@ -55,7 +61,7 @@ class GrpcClient:
         await cancel_and_wait(self._watching)
         await cancel_and_wait(self._stream)
 
-    def gateway(self) -> Gateway:
+    def gateway(self) -> GrpcGateway:
         """Where it is; another one if that is gone."""
         if self._gateway is None or self._gateway.is_gone:
             self.leave()
@@ -78,13 +84,29 @@ class GrpcClient:
         await pause(around.random.uniform(0, _WAY_MS_MAX))
         encoded = request.SerializeToString(deterministic=True)
         left_ms = max(1, int((end - loop.time()) * 1000))
-        answers = await gateway.call(name, encoded, self._headers, deadline_ms=left_ms)
+        answers = await gateway.call(
+            name, encoded, self._headers(), source=around.address, deadline_ms=left_ms
+        )
         await pause(around.random.uniform(0, _WAY_MS_MAX))
         if is_lost:
             await pause(max(0.0, (end - loop.time()) * 1000))
             raise DeadlineError(f"the answer of {name} was lost")
         decode: Callable[[bytes], AnswerT] = answer.FromString  # type: ignore[attr-defined]
         return [decode(each) for each in answers]
+
+    def _headers(self) -> dict[str, str]:
+        """Signed, if its user has a key."""
+        headers = {"x-mq-client-id": self.name, "x-mq-language": "JAVA"}
+        credentials = self.around.credentials
+        if isinstance(credentials, Credentials):
+            date = datetime.fromtimestamp(self.around.clock.unix_ms() / 1000, UTC)
+            text = date.strftime("%Y%m%dT%H%M%SZ")
+            signature = hmac.digest(credentials.secret_key.encode(), text.encode(), "sha1").hex()
+            headers["x-mq-date-time"] = text
+            headers["authorization"] = (
+                f"{ALGORITHM} Credential={credentials.access_key}, Signature={signature}"
+            )
+        return headers
 
     # -- telemetry ---------------------------------------------------------------------------------
 
@@ -93,7 +115,9 @@ class GrpcClient:
         while True:
             gateway = self.gateway()
             self._is_left.clear()
-            self._stream = gateway.converse(self._commands(), self._headers, self._told)
+            self._stream = gateway.converse(
+                self._commands(), self._headers(), self.around.address, self._told
+            )
             leaving = spawn(self._left(), name=f"{self.name}-leaves")
             await asyncio.wait({self._stream, leaving}, return_when=asyncio.FIRST_COMPLETED)
             await cancel_and_wait(self._stream, leaving)
@@ -131,5 +155,5 @@ def error_of(status: Status) -> PacelineError | None:
         return None
     if status.code in _MAYBE:
         return OutcomeUnknownError(status.message)
-    kind = BY_CODE.get(status.message.partition(":")[0])
+    kind = _KINDS.get(status.message.partition(":")[0])
     return Refused(status.code, status.message) if kind is None else kind(status.message)

@@ -8,43 +8,42 @@ at another one, or after a gateway has answered that nobody knows, a message may
 import asyncio
 from dataclasses import dataclass, field
 
-from paceline.errors import OutcomeUnknownError, PacelineError
+from paceline.errors import PacelineError
 from paceline.platform.runtime import pause
-from paceline.wire.message_ids import RECALL, parse_handle
 from paceline_chaos.cluster_sim.bodies import make_body
-from paceline_chaos.cluster_sim.doors.client import GrpcClient, error_of, publishing, topic_of
+from paceline_chaos.cluster_sim.doors.attempts import ATTEMPTS, Attempted, recall_group, value_for
 from paceline_chaos.cluster_sim.doors.gateways import Gateways
-from paceline_chaos.cluster_sim.doors.transacting import TransactionEnds
+from paceline_chaos.cluster_sim.doors.grpc.client import (
+    GrpcClient,
+    error_of,
+    publishing,
+    topic_of,
+)
+from paceline_chaos.cluster_sim.doors.grpc.gateway import GrpcGateway
+from paceline_chaos.cluster_sim.doors.grpc.transacting import TransactionEnds
+from paceline_chaos.cluster_sim.doors.members import DELAYS_MS
 from paceline_chaos.cluster_sim.jobs.around import Around
 from paceline_chaos.cluster_sim.jobs.sending import asking_to_send
-from paceline_chaos.history.model import Queue, Recall, Send
-from paceline_chaos.history.recorder import Asking
+from paceline_chaos.history.model import Queue, Recall
 from paceline_gateway.grpc.codec.values import timestamp_of
 from paceline_gateway.grpc.stubs import messages_pb2
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
 from paceline_gateway.grpc.stubs.resources_pb2 import MessageType
 
 WORKERS = 2
-DELAYS_MS = (300, 1_000, 2_500)
-_ATTEMPTS = 3
 _BATCH_MAX = 4
 _GROUP_SHARE, _BATCH_SHARE, _DELAY_SHARE = 0.4, 0.2, 0.15
 _ELSEWHERE_SHARE = 0.3
 _RECALLED = 0.3
 
 
-@dataclass(slots=True, eq=False)
-class _Sending:
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Sending(Attempted):
     """One message on its way."""
 
-    asking: Asking[Send]
     message: messages_pb2.Message
-    value: str
-    delay_ms: int
     tried_at: set[int] = field(default_factory=set)
     """Gateways that it was given to."""
-    is_maybe: bool = False
-    """An attempt may have stored it."""
     is_sent_anew: bool = False
     """A gateway has answered that nobody knows: what is repeated there is another message to it."""
 
@@ -63,22 +62,16 @@ class _Sending:
         is also what a gateway says of a place that it does not know."""
         queue = None
         if self.delay_ms and entry.recall_handle:
-            group = parse_handle(RECALL, entry.recall_handle).group
+            group = recall_group(entry.recall_handle)
             queue = Queue(self.message.topic.name, group, -1)
         offset = -1 if self.delay_ms else entry.offset or -1
         self.asking.ok(queue=queue, offset=offset)
-
-    def failed(self, error: PacelineError) -> None:
-        """The last attempt has failed."""
-        if self.is_maybe:
-            error = OutcomeUnknownError(error.message)
-        self.asking.raised(error)
 
 
 class GrpcProducer:
     """One producer client. Some of its workers' messages are of a message group each."""
 
-    def __init__(self, around: Around, gateways: Gateways, name: str) -> None:
+    def __init__(self, around: Around, gateways: Gateways[GrpcGateway], name: str) -> None:
         self._around = around
         self._name = name
         self._client = GrpcClient(around, gateways, name, publishing(around))
@@ -115,7 +108,7 @@ class GrpcProducer:
     def _next(self, *, message_group: str | None = None, delay_ms: int = 0) -> _Sending:
         around = self._around
         self._numbers += 1
-        value = f"{self._name}-{self._numbers}".replace("/", "-")
+        value = value_for(self._name, self._numbers)
         body = make_body(value, around.whole(8, around.body_bytes_max))
         asking = asking_to_send(
             around, value, body, self._name, key=message_group, delay_ms=delay_ms
@@ -135,13 +128,13 @@ class GrpcProducer:
             system.message_type = MessageType.DELAY
             due_ms = around.clock.unix_ms() + delay_ms
             system.delivery_timestamp.CopyFrom(timestamp_of(due_ms))
-        return _Sending(asking, message, value, delay_ms)
+        return _Sending(asking=asking, value=value, delay_ms=delay_ms, message=message)
 
     async def _send(self, left: list[_Sending]) -> None:
         """Messages of one request, which are sent again together as long as some have failed."""
         around, client = self._around, self._client
         failures: dict[_Sending, PacelineError] = {}
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             if attempt:
                 await pause(around.random.uniform(10, 300))
                 if around.happens(_ELSEWHERE_SHARE):

@@ -1,20 +1,28 @@
-"""Transactions of RocketMQ's gRPC protocol: halves, their ends, and questions by Telemetry.
-
-What a transaction has come to is decided by its message, as an application's database would: any
-client that is asked about it says the same.
-"""
+"""Transactions of RocketMQ's gRPC protocol: halves, their ends, and questions by Telemetry."""
 
 import asyncio
 
-from paceline.errors import OutcomeUnknownError, PacelineError
+from paceline.errors import PacelineError
 from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.producer.transaction_ends import HANDLE_KIND
 from paceline.wire.message_ids import parse_handle
-from paceline_chaos.cluster_sim.bodies import crc_of, make_body, value_of
-from paceline_chaos.cluster_sim.doors.client import GrpcClient, error_of, publishing, topic_of
+from paceline_chaos.cluster_sim.bodies import make_body
+from paceline_chaos.cluster_sim.doors.attempts import (
+    asked_about,
+    beginning,
+    end,
+    is_committed,
+    value_for,
+)
 from paceline_chaos.cluster_sim.doors.gateways import Gateways
+from paceline_chaos.cluster_sim.doors.grpc.client import (
+    GrpcClient,
+    error_of,
+    publishing,
+    topic_of,
+)
+from paceline_chaos.cluster_sim.doors.grpc.gateway import GrpcGateway
 from paceline_chaos.cluster_sim.jobs.around import Around
-from paceline_chaos.history.model import BeginTransaction, CheckTransaction, EndTransaction
 from paceline_gateway.grpc.codec.values import duration_of
 from paceline_gateway.grpc.stubs import messages_pb2
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
@@ -23,7 +31,6 @@ from paceline_gateway.grpc.stubs.resources_pb2 import MessageType
 _LEFT_SHARE = 0.3
 """Transactions that nobody ends before a question."""
 _AGAIN_SHARE = 0.2
-_ATTEMPTS = 3
 
 
 class TransactionEnds:
@@ -40,46 +47,29 @@ class TransactionEnds:
 
     async def end(self, value: str, transaction_id: str, *, is_check: bool) -> None:
         """Commit or roll back, until somebody has said what became of it."""
-        around, is_commit = self._around, is_committed(value)
         kinds = messages_pb2.TransactionResolution
         source = messages_pb2.TransactionSource
         request = wire.EndTransactionRequest(
-            topic=topic_of(around),
+            topic=topic_of(self._around),
             message_id=f"01-{value}",
             transaction_id=transaction_id,
-            resolution=kinds.COMMIT if is_commit else kinds.ROLLBACK,
+            resolution=kinds.COMMIT if is_committed(value) else kinds.ROLLBACK,
             source=source.SOURCE_SERVER_CHECK if is_check else source.SOURCE_CLIENT,
         )
-        with around.recorder.asking(
-            EndTransaction, client=around.client, value=value, is_commit=is_commit
-        ) as asking:
-            is_maybe = False
-            for _ in range(_ATTEMPTS):
-                try:
-                    [answer] = await self._client.call(
-                        "EndTransaction", request, wire.EndTransactionResponse
-                    )
-                except PacelineError as error:
-                    failed: PacelineError | None = error
-                else:
-                    failed = error_of(answer.status)
-                if failed is None:
-                    asking.ok()
-                    return
-                is_maybe |= not failed.is_definite
-                if failed.is_definite:
-                    break
-            assert failed is not None
-            if is_maybe:
-                asking.unknown(OutcomeUnknownError.code)
-            else:
-                asking.raised(failed)
+
+        async def ask() -> PacelineError | None:
+            try:
+                [answer] = await self._client.call(
+                    "EndTransaction", request, wire.EndTransactionResponse
+                )
+            except PacelineError as error:
+                return error
+            return error_of(answer.status)
+
+        await end(self._around, value, ask)
 
     def asked_about(self, command: wire.RecoverOrphanedTransactionCommand) -> None:
-        around = self._around
-        value = value_of(command.message.body)
-        with around.recorder.asking(CheckTransaction, client=around.client, value=value) as asked:
-            asked.ok()
+        value = asked_about(self._around, command.message.body)
         ending = spawn(
             self.end(value, command.transaction_id, is_check=True), name=f"{self._client.name}-end"
         )
@@ -90,7 +80,7 @@ class TransactionEnds:
 class GrpcTransactor:
     """One producer client that transacts, one transaction after the other."""
 
-    def __init__(self, around: Around, gateways: Gateways, name: str) -> None:
+    def __init__(self, around: Around, gateways: Gateways[GrpcGateway], name: str) -> None:
         self._around = around
         self._name = name
         self._client = GrpcClient(around, gateways, name, publishing(around))
@@ -110,7 +100,7 @@ class GrpcTransactor:
     async def _transact(self) -> None:
         around = self._around
         self._numbers += 1
-        value = f"{self._name}-{self._numbers}".replace("/", "-")
+        value = value_for(self._name, self._numbers)
         transaction_id = await self._begin(value)
         if transaction_id is None or around.happens(_LEFT_SHARE):
             return
@@ -131,14 +121,7 @@ class GrpcTransactor:
                 orphaned_transaction_recovery_duration=duration_of(around.choice((0, 1_000))),
             ),
         )
-        with around.recorder.asking(
-            BeginTransaction,
-            client=around.client,
-            topic=around.topic,
-            value=value,
-            crc=crc_of(body),
-            producer_group=around.topic,
-        ) as asking:
+        with beginning(around, value, body, producer_group=around.topic) as asking:
             request = wire.SendMessageRequest(messages=[message])
             try:
                 [answer] = await self._client.call("SendMessage", request, wire.SendMessageResponse)
@@ -153,8 +136,3 @@ class GrpcTransactor:
             assert entry is not None, answer
             asking.ok(group=parse_handle(HANDLE_KIND, entry.transaction_id).group)
             return entry.transaction_id
-
-
-def is_committed(value: str) -> bool:
-    """What the application's database says of the transaction."""
-    return crc_of(value.encode()) % 4 != 0

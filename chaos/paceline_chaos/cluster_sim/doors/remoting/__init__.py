@@ -1,0 +1,1 @@
+"""The job "remoting": clients of RocketMQ's remoting protocol by bytes, and their gateways."""
