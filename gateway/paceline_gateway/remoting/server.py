@@ -39,6 +39,11 @@ TASKS_MAX = 512
 """Requests of one connection under way, polls apart; more are not read."""
 WAITING_BYTES_MAX = 64 * 1024
 """That the client has not taken yet; while more waits for it, it is not read from."""
+LINGERING_S = 5.0
+"""What a client asked for before it went is carried out: its last sends and commits want no answer,
+and it closes behind them. After that time it is cancelled."""
+LINGERING_MAX = 4 * TASKS_MAX
+"""Such requests of all connections; beyond, those of the next one are cancelled at once."""
 COMMAND_BYTES = 1024
 """What a request or an answer takes beside its body, roughly."""
 _POLLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE)
@@ -58,9 +63,12 @@ class Connection(asyncio.Protocol):
         self._peer: Peer | None = None
         self._received = bytearray()
         self._outgoing: list[bytes] = []
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._requests = 0
+        self._polls: set[asyncio.Task[None]] = set()
+        self._requests: set[asyncio.Task[None]] = set()
         """Under way, polls apart."""
+        self._is_lost = False
+        self._is_lingering = False
+        """The client has gone, and its requests are carried out."""
         self._heard_at = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._is_stuck = False
@@ -115,14 +123,33 @@ class Connection(asyncio.Protocol):
             self._taking.end()
         if self._timer is not None:
             self._timer.cancel()
-        for task in self._tasks:
+        self._is_lost = True
+        for task in self._polls:
             task.cancel()
         self._holder.close()
         if self._place is not None:
             self._place.ended()
             self._place.gone()
         if self._peer is not None:
-            self._door.disconnected(self, self._peer)
+            self._peer.gone()
+            self._is_lingering = self._door.may_linger(len(self._requests))
+            if self._requests and self._is_lingering:
+                self._timer = self._loop.call_later(LINGERING_S, self._cancel_requests)
+            else:
+                self._cancel_requests()
+
+    def _cancel_requests(self) -> None:
+        """Of a client that has gone."""
+        for task in self._requests:
+            task.cancel()
+        if not self._requests:
+            self._end()
+
+    def _end(self) -> None:
+        assert self._peer is not None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._door.disconnected(self, self._peer)
 
     def data_received(self, data: bytes) -> None:
         if self._peer is None:
@@ -137,7 +164,9 @@ class Connection(asyncio.Protocol):
         return False
 
     def close(self) -> None:
-        if self._transport is not None:
+        if self._is_lost:
+            self._cancel_requests()
+        elif self._transport is not None:
             self._transport.abort()
 
     # -- requests ---------------------------------------------------------------------------------
@@ -185,11 +214,12 @@ class Connection(asyncio.Protocol):
         task = self._door.dispatcher.received(self._peer, command)
         if task is None:
             return
-        is_poll = command.code in _POLLS
-        if not is_poll:
-            self._requests += 1
-        self._tasks.add(task)
-        task.add_done_callback(self._polled if is_poll else self._done)
+        if command.code in _POLLS:
+            self._polls.add(task)
+            task.add_done_callback(self._polls.discard)
+        else:
+            self._requests.add(task)
+            task.add_done_callback(self._done)
 
     def _has_room(self, command: Command) -> bool:
         """For a request; it is held until it is answered, which it is in any case."""
@@ -210,19 +240,21 @@ class Connection(asyncio.Protocol):
             self._is_crowded = False
             self._loop.call_soon(self._regulate)
 
-    def _polled(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-
     def _done(self, task: "asyncio.Task[None]") -> None:
-        self._polled(task)
-        self._requests -= 1
-        self._regulate()
+        self._requests.discard(task)
+        if not self._is_lost:
+            self._regulate()
+            return
+        if self._is_lingering:
+            self._door.lingered()
+        if not self._requests:
+            self._end()
 
     def _regulate(self) -> None:
         """Read on, or not for now."""
         if self._transport is None or self._transport.is_closing():
             return
-        is_full = self._requests >= TASKS_MAX or self._is_stuck or self._is_crowded
+        is_full = len(self._requests) >= TASKS_MAX or self._is_stuck or self._is_crowded
         if is_full and not self._is_paused:
             self._is_paused = True
             self._transport.pause_reading()
@@ -287,7 +319,7 @@ class Connection(asyncio.Protocol):
 
     def _look_whether_idle(self) -> None:
         left = self._heard_at + IDLE_S - self._loop.time()
-        if left <= 0 and not self._tasks:
+        if left <= 0 and not self._requests and not self._polls:
             self.close()
             return
         self._timer = self._loop.call_later(max(1.0, left), self._look_whether_idle)
@@ -341,6 +373,9 @@ class RemotingDoor:
         self._connections: set[Connection] = set()
         self._opening: asyncio.Task[None] | None = None
         self._is_due = False
+        self._is_closing = False
+        self._lingering = 0
+        """Requests under way of clients that have gone."""
         self._end_listening: Callable[[], None] = lambda: None
 
     @property
@@ -358,6 +393,7 @@ class RemotingDoor:
         self._end_listening = self._cluster.watch.listen(self._on_view)
 
     async def close(self) -> None:
+        self._is_closing = True
         self._end_listening()
         await cancel_and_wait(*([] if self._opening is None else [self._opening]))
         for listening in [self._name_server, *sum(self._listening.values(), [])]:
@@ -377,8 +413,18 @@ class RemotingDoor:
         self._connections.add(connection)
         self.dispatcher.clients.come(peer)
 
+    def may_linger(self, count: int) -> bool:
+        """Whether that many more requests of a client that has gone are carried out."""
+        may = not self._is_closing and self._lingering + count <= LINGERING_MAX
+        self._lingering += count if may else 0
+        return may
+
+    def lingered(self) -> None:
+        """One of them has ended."""
+        self._lingering -= 1
+
     def disconnected(self, connection: Connection, peer: Peer) -> None:
-        """It has gone."""
+        """It has gone, and nothing of it is under way."""
         self._connections.discard(connection)
         self.dispatcher.gone(peer)
 

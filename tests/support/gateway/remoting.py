@@ -14,8 +14,13 @@ from paceline.net.cluster import Cluster
 from paceline.platform.runtime import SystemClock, cancel_and_wait, spawn
 from paceline_gateway.clusters import UserClusters
 from paceline_gateway.connected_clients import ConnectedClients
-from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode
-from paceline_gateway.remoting.codec.frames import JSON, Command, encode, take_frames
+from paceline_gateway.remoting.codec.codes import FLAG_ONEWAY, RequestCode, ResponseCode
+from paceline_gateway.remoting.codec.frames import (
+    JSON,
+    Command,
+    encode,
+    take_frames,
+)
 from paceline_gateway.remoting.codec.properties import properties_text
 from paceline_gateway.remoting.codec.store_format import Stored, decode_messages
 from paceline_gateway.remoting.server import RemotingDoor
@@ -150,11 +155,13 @@ class RemotingClient:
         queue_id: int = 0,
         properties: Mapping[str, str] | None = None,
         sys_flag: int = 0,
+        is_oneway: bool = False,
         **more: Any,
     ) -> "asyncio.Future[Command]":
+        flag = FLAG_ONEWAY if is_oneway else 0
         text = properties_text(properties or {}).decode()
         fields = {"a": "producers", "b": topic, "e": queue_id, "f": sys_flag, "i": text, **more}
-        return self.begin(RequestCode.SEND_MESSAGE_V2, fields, body)
+        return self.begin(RequestCode.SEND_MESSAGE_V2, fields, body, flag=flag)
 
     async def pull(
         self,

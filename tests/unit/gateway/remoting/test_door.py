@@ -367,33 +367,6 @@ async def test_what_mqadmin_asks_is_answered() -> None:
         assert settings.code == ResponseCode.NO_PERMISSION
 
 
-async def test_what_is_made_ready_for_a_client_that_goes_is_released() -> None:
-    async with a_gateway() as gateway:
-        client = await gateway.name_server()
-        dispatcher = gateway.door.dispatcher
-        asked = client.begin(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
-        await eventually(lambda: dispatcher.users_count == 1)
-
-        await client.close()
-
-        await eventually(lambda: dispatcher.users_count == 0)
-        assert isinstance(asked.exception(), ConnectionError)
-
-
-async def test_a_user_is_released_with_the_last_connection() -> None:
-    async with a_gateway() as gateway:
-        first, second = await gateway.client(), await gateway.client()
-        await first.send(b"one")
-        await second.send(b"two")
-        await first.close()
-
-        sent = await second.send(b"three")
-        await gateway.close()
-
-        assert sent.code == ResponseCode.SUCCESS
-        await eventually(lambda: gateway.door.dispatcher.users_count == 0)
-
-
 async def test_who_has_a_heartbeat_is_shown_until_it_goes() -> None:
     async with a_gateway() as gateway:
         client = await gateway.client()
