@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
+from zlib import crc32
 
 from paceline.errors import PacelineError
 from paceline.platform.runtime import cancel_and_wait, spawn
@@ -51,7 +52,6 @@ class Transactions:
         self.has_stream: Callable[[ConnectedClient], bool] = lambda _: False
         self._producers: dict[tuple[UserCluster, str], _OfTopic] = {}
         self._ends: WeakKeyDictionary[UserCluster, TransactionEndSender] = WeakKeyDictionary()
-        self._turn = 0
         self._closing: set[asyncio.Task[None]] = set()
         clients.on_gone(self.left)
 
@@ -132,17 +132,21 @@ class Transactions:
         return found
 
     def _check(self, cluster: UserCluster, half: HalfMessage) -> TransactionState:
-        """Ask one client, another one each time; it answers by ending the transaction."""
+        """Ask one producer, another one each time; it answers by ending the transaction."""
         full = cluster.cluster.namespace.full_topic  # clients may say less than the full name
         topic = full(half.topic)
         able = [
             client
             for client in self._clients
-            if client.cluster is cluster and topic in map(full, client.topics)
+            if client.cluster is cluster
+            and client.kind == "producer"
+            and topic in map(full, client.topics)
         ]
-        self._turn += 1
+        # Clients are kept in the order in which they were heard, which changes between two checks.
+        able.sort(key=lambda client: client.key)
+        first = crc32(half.transaction_id.encode()) + half.checks
         for step in range(len(able)):
-            client = able[(self._turn + step) % len(able)]
+            client = able[(first + step) % len(able)]
             command = wire.RecoverOrphanedTransactionCommand(
                 message=half_of(half, Resource(name=half.topic)),
                 transaction_id=half.transaction_id,
