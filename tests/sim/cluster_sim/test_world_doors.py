@@ -32,10 +32,10 @@ CLIENT_DIES = Fault(at_ms=3_000, kind="kill", target="client-1", for_ms=400)
 
 def test_clients_of_grpc_do_everything_while_masters_gateways_and_they_themselves_die() -> None:
     only = (Client(name="client-1", jobs=("send", "grpc")), Client(name="client-2", jobs=("read",)))
-    topology = replace(draw_topology(1, load_ms=LOAD_MS), clients=only)
+    topology = replace(draw_topology(5, load_ms=LOAD_MS), clients=only)
     plan = Plan(faults=(MASTER_DIES, CLIENT_DIES))
 
-    result = run_world(1, plan=plan, topology=topology)
+    result = run_world(5, plan=plan, topology=topology)
 
     assert result.verdict.is_good, result.verdict.violations[:3]
     operations = [entry for entry in result.history.entries if isinstance(entry, Operation)]
