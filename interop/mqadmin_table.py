@@ -184,10 +184,6 @@ TABLE = (
     Command("deleteUser -c {cluster} -u {user}", (r"delete user to {broker} success",)),
     Command("deleteSubGroup -c {cluster} -g {group}", (r"delete subscription group \[{group}\]",)),
     Command("deleteTopic -c {cluster} -t {topic}", (r"delete topic \[{topic}\] from cluster",)),
-    Command(
-        "electMaster -a {controller} -b {replica} -bn {broker_name} -c {cluster}",
-        (r"#BrokerName\s+{broker_name}", r"#MasterEpoch\s+\d+"),
-    ),
 )
 
 
