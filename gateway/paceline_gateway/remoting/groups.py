@@ -18,11 +18,12 @@ async def unregister(call: Call) -> Command:
     """35."""
     client_id = fields.text(call.request, "clientID")
     if client_id == call.peer.client_id:
-        for name in ("producerGroup", "consumerGroup"):
-            group = call.request.fields.get(name)
-            if group:
-                call.user.groups.left(call.peer, group)
-        call.user.locks.gone(client_id)
+        user, of = call.user, call.request.fields
+        if producers := of.get("producerGroup"):
+            user.groups.left_producers(call.peer, producers)
+        if consumers := of.get("consumerGroup"):
+            user.groups.left_consumers(call.peer, consumers)
+            user.locks.gone(consumers, client_id)
     return call.ok()
 
 

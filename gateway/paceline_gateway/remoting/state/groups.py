@@ -198,22 +198,29 @@ class Groups:
         member.peers[peer] = None
         return group, member
 
-    def left(self, peer: Peer, group: str | None = None) -> None:
-        """A connection has ended, or its client leaves one group."""
-        for name in [group] if group is not None else list(self._groups):
-            found = self._groups.get(name)
-            member = None if found is None else found.members.get(peer.client_id)
+    def left(self, peer: Peer) -> None:
+        """A connection has ended."""
+        for name, group in list(self._groups.items()):
+            member = group.members.get(peer.client_id)
             if member is not None:
                 member.peers.pop(peer, None)
-                if group is not None or not member.peers:
+                if not member.peers:
                     self._leave(name, peer.client_id)
-        for name in [group] if group is not None else list(self.producers):
-            clients = self.producers.get(name, {})
-            peers = clients.get(peer.client_id)
-            if peers is not None:
-                peers.pop(peer, None)
-                if not peers:
-                    self._end_producer(name, peer.client_id)
+        for name in list(self.producers):
+            self.left_producers(peer, name)
+
+    def left_consumers(self, peer: Peer, group: str) -> None:
+        """The client of a connection leaves a consumer group."""
+        if self.has_member(group, peer.client_id):
+            self._leave(group, peer.client_id)
+
+    def left_producers(self, peer: Peer, group: str) -> None:
+        """A connection is no producer's of a group any more."""
+        peers = self.producers.get(group, {}).get(peer.client_id)
+        if peers is not None:
+            peers.pop(peer, None)
+            if not peers:
+                self._end_producer(group, peer.client_id)
 
     def _key(self, client_id: str, kind: Kind, group: str) -> ClientKey:
         return ClientKey(self._of.principal.user, client_id, f"{kind} {group}")

@@ -56,9 +56,9 @@ class Locks:
         held = self._held.pop(key, None)
         return None if held is None else held.token
 
-    def gone(self, client_id: str) -> None:
-        """A client has left: its locks run out."""
-        for key in [key for key in self._held if key[1] == client_id]:
+    def gone(self, group: str, client_id: str) -> None:
+        """A client has left a group: its locks run out."""
+        for key in [key for key in self._held if key[:2] == (group, client_id)]:
             del self._held[key]
 
     def _forget_ended(self) -> None:
