@@ -129,7 +129,7 @@ class TelemetryCalls:
     ) -> AsyncIterator[wire.TelemetryCommand]:
         """What the client tells is read beside what it is told."""
         key = call.key
-        former = self._streams.pop(key, None)
+        former = self._streams.get(key)
         if former is not None:
             former.end()  # its client has opened another one
         release = self._shares.take(call.owner)
