@@ -126,11 +126,13 @@ class Connection(asyncio.Protocol):
         self._is_lost = True
         for task in self._polls:
             task.cancel()
-        self._holder.close()
         if self._place is not None:
             self._place.ended()
             self._place.gone()
-        if self._peer is not None:
+        if self._peer is None:
+            self._holder.close()
+        else:
+            self._holder.give(self._holder.held_bytes - self._under_way_bytes)
             self._peer.gone()
             self._is_lingering = self._door.may_linger(len(self._requests))
             if self._requests and self._is_lingering:
@@ -149,6 +151,7 @@ class Connection(asyncio.Protocol):
         assert self._peer is not None
         if self._timer is not None:
             self._timer.cancel()
+        self._holder.close()
         self._door.disconnected(self, self._peer)
 
     def data_received(self, data: bytes) -> None:

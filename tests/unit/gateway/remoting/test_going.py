@@ -4,6 +4,7 @@ from tests.support.client.consumers import eventually
 from tests.support.gateway.remoting import a_gateway
 from tests.support.process.harness import eventually as eventually_true
 
+from paceline.server.byte_budget import ByteBudget
 from paceline_gateway.remoting.codec.codes import FLAG_ONEWAY, RequestCode, ResponseCode
 
 
@@ -58,3 +59,23 @@ async def test_a_user_is_released_with_the_last_connection() -> None:
 
         assert sent.code == ResponseCode.SUCCESS
         await eventually(lambda: gateway.door.dispatcher.users_count == 0)
+
+
+async def test_what_is_carried_out_for_a_client_that_went_counts_until_it_is_done() -> None:
+    budget = ByteBudget()
+    async with a_gateway(budget=budget) as gateway:
+        silent, client = await gateway.client(), await gateway.client()
+        await silent.heartbeat("silent", consumers=["g"])
+        question = {"consumerGroup": "g", "clientId": "silent"}
+        body = bytes(1024 * 1024)
+        waiting = client.begin(RequestCode.GET_CONSUMER_RUNNING_INFO, question, body)
+        asked = await silent.told_of(RequestCode.GET_CONSUMER_RUNNING_INFO)
+        await eventually(lambda: len(gateway.door._connections) == 4)
+
+        await client.close()
+        await eventually(lambda: gateway.door._lingering == 1)
+
+        assert budget.used_bytes > 1024 * 1024
+        silent.answer(asked)
+        await eventually(lambda: budget.used_bytes == 0)
+        assert isinstance(waiting.exception(), ConnectionError)
