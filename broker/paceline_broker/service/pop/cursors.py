@@ -113,17 +113,16 @@ class Cursors:
             self._heard.setdefault(cursor, self._looks)
 
     async def _make_room(self) -> None:
-        if len(self._heard) < CURSORS_MAX:
-            return
-        cursor, heard = next(iter(self._heard.items()))
-        if self._looks - heard < SILENT_LOOKS:
-            raise OverloadedError(
-                f"{len(self._heard)} clients of broadcasting groups receive here at once, and there"
-                " is no room for more: end some of them, or share the messages among them"
-                " (message_model=clustering)",
-                retry_after_ms=LOOK_MS,
-            )
-        await self._end([cursor])
+        while len(self._heard) >= CURSORS_MAX:  # others may come meanwhile
+            cursor, heard = next(iter(self._heard.items()))
+            if self._looks - heard < SILENT_LOOKS:
+                raise OverloadedError(
+                    f"{len(self._heard)} clients of broadcasting groups receive here at once, and"
+                    " there is no room for more: end some of them, or share the messages among"
+                    " them (message_model=clustering)",
+                    retry_after_ms=LOOK_MS,
+                )
+            await self._end([cursor])
 
     async def _end(self, cursors: Sequence[str]) -> None:
         """Raises what appending raises; then they are tried again when others are."""

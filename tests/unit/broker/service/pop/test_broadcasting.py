@@ -368,6 +368,22 @@ async def test_when_there_is_no_room_the_longest_silent_client_makes_room(
     await bench.service.close()
 
 
+async def test_clients_that_come_at_once_find_no_more_room_than_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cursors_module, "CURSORS_MAX", 2)
+    bench = broadcasting()
+    await join(bench, *CLIENTS)
+    await look(bench, SILENT_LOOKS)
+
+    coming = (receive(bench, client_id=f"new{number}") for number in range(3))
+    answers = await asyncio.gather(*coming, return_exceptions=True)
+
+    assert [type(answer) for answer in answers].count(OverloadedError) == 1
+    assert len(cursors(bench)) == 2
+    await bench.service.close()
+
+
 async def test_what_could_not_be_ended_is_ended_later() -> None:
     bench = broadcasting()
     await receive(bench)
