@@ -92,6 +92,7 @@ class Rights:
         name, told = fields.text(call.request, "username"), _told(call, _UserTold)
         key = self._key(call, name, told.password or "")
         is_super = _word(told.user_type or "Normal", _TYPES, "userType") == UserType.SUPER
+        is_enabled = _word(told.user_status or "enable", _STATUSES, "userStatus")
         users = call.user.cluster.admin.users
         try:
             await users.create(name, is_super=is_super)
@@ -102,6 +103,8 @@ class Rights:
             is_this = (there["type"] == UserType.SUPER) is is_super and name in _keys(there)
             if not is_this:
                 raise
+        if not is_enabled:  # copyUser says so; before anybody can sign
+            await users.alter(name, is_enabled=False)
         await users.add_key(name, name=_KEY_NAME, signs=True, chosen=key)
         return call.ok()
 
@@ -195,13 +198,18 @@ async def set_acl(call: Call) -> Command:
 
 
 def _entry(told: _EntryTold) -> Row:
-    kind, separator, name = told.resource.partition(":")
     return {
-        "resource": f"{kind.capitalize()}{separator}{name}",
+        "resource": _resource(told.resource),
         "actions": [_word(each, _ACTIONS, "actions") for each in told.actions],
         "sources": told.source_ips or [],
         "decision": _word(told.decision, _DECISIONS, "decision"),
     }
+
+
+def _resource(told: str) -> str:
+    """As policies write it."""
+    kind, separator, name = told.partition(":")
+    return f"{kind.capitalize()}{separator}{name}"
 
 
 async def delete_acl(call: Call) -> Command:
@@ -212,7 +220,8 @@ async def delete_acl(call: Call) -> Command:
         await policies.put(user)
         return call.ok()
     type_ = call.request.fields.get("policyType") or "Custom"
-    await policies.remove_entry(user, resource, is_default=_word(type_, _POLICIES, "policyType"))
+    is_default = _word(type_, _POLICIES, "policyType")
+    await policies.remove_entry(user, _resource(resource), is_default=is_default)
     return call.ok()
 
 

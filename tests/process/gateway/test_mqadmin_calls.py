@@ -77,6 +77,18 @@ async def test_a_user_of_mqadmin_has_a_key_that_signs(
     assert await user_of(client, "shop") is None
 
 
+async def test_a_user_that_is_copied_disabled_is_disabled(
+    admin: AdminClient, client: RemotingClient
+) -> None:
+    told = {"password": PASSWORD, "userType": "Normal", "userStatus": "disable"}
+
+    for _ in range(2):
+        await asked(client, RequestCode.AUTH_CREATE_USER, told, username="left")
+
+    made = await admin.users.get("left")
+    assert (made["is_enabled"], len(made["keys"])) == (False, 1)
+
+
 async def test_a_password_that_is_no_secret_key_is_refused(
     admin: AdminClient, client: RemotingClient
 ) -> None:
@@ -116,7 +128,7 @@ async def test_acls_are_policies(admin: AdminClient, client: RemotingClient) -> 
         RequestCode.AUTH_CREATE_ACL, {"subject": subject}, orjson.dumps(told("Topic:x", "Any"))
     )
     assert wrong.code == ResponseCode.INVALID_PARAMETER
-    await asked(client, RequestCode.AUTH_DELETE_ACL, subject=subject, resource="Group:g")
+    await asked(client, RequestCode.AUTH_DELETE_ACL, subject=subject, resource="group:g")
     assert len((await admin.policies.get("reader"))["custom"]) == 1
     await asked(client, RequestCode.AUTH_DELETE_ACL, subject=subject)
     assert (await admin.policies.get("reader"))["custom"] == []
