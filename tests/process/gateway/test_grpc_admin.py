@@ -89,27 +89,38 @@ async def test_what_the_admin_service_tells(client: RawClient) -> None:
     stream.cancel()
 
 
-async def test_messages_are_found_by_the_admin_service(client: RawClient) -> None:
+async def test_messages_are_found_by_the_admin_service(
+    cluster: RunningCluster, client: RawClient
+) -> None:
     sent = [
         client.message("sought", b"%d" % n, keys=["even", "odd"][n % 2 : n % 2 + 1])
         for n in range(6)
     ]
     await client.send(*sent)
 
-    async def found(**search: Any) -> list[tuple[bytes, str]]:
-        request = admin_pb2.ListMessageRequest(topic=Resource(name="sought"), **search)
+    async with AdminClient(cluster.bootstrap) as admin:
+        offset_id, *_ = [
+            row["message_id"] async for row in admin.messages.find("sought", key="even")
+        ]
+
+    async def found(topic: str = "sought", **search: Any) -> list[tuple[bytes, str]]:
+        request = admin_pb2.ListMessageRequest(topic=Resource(name=topic), **search)
         answer = await client.call("QueryMessage", request)
         assert answer.status.code == Code.OK, answer
         return [(each.body, each.system_properties.message_id) for each in answer.messages]
 
     by_key = await found(message_key="odd")
     [(body, message_id)] = await found(message_id=sent[4].system_properties.message_id)
+    [by_offset_id] = await found(message_id=offset_id)
+    elsewhere = await found("watched", message_id=offset_id)
     everything = await found()
     pages = [await found(page_size=4, page_num=number) for number in (1, 2, 3)]
     too_large = await client.call(
         "QueryMessage", admin_pb2.ListMessageRequest(topic=Resource(name="sought"), page_size=65)
     )
 
+    assert by_offset_id in [(b"%d" % n, sent[n].system_properties.message_id) for n in (0, 2, 4)]
+    assert elsewhere == []
     assert sorted(body for body, _ in by_key) == [b"1", b"3", b"5"]
     assert (body, message_id) == (b"4", sent[4].system_properties.message_id)
     assert sorted(body for body, _ in everything) == [b"%d" % n for n in range(6)]

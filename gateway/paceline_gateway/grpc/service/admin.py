@@ -183,12 +183,15 @@ async def _search(
     request: wire.ListMessageRequest, topic: str, call: Call
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Rows of messages."""
-    admin = (await call.cluster()).admin
+    cluster = await call.cluster()
+    admin, full = cluster.admin, cluster.cluster.namespace.full_topic
     kind = request.WhichOneof("search_key")
     if kind in ("subscription", "lite_topic"):
         raise Refused(Code.NOT_IMPLEMENTED, f"messages are not found by {kind}: name a key")
     if kind == "message_id" and _is_offset_id(request.message_id):
-        yield await admin.messages.get(request.message_id)
+        row = await admin.messages.get(request.message_id)
+        if full(row["topic"]) == full(topic):
+            yield row
         return
     begin, end = milliseconds(request.begin_timestamp), milliseconds(request.end_timestamp)
     found = admin.messages.find(
