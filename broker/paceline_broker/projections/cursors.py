@@ -4,7 +4,7 @@ Receipts and committed offsets of a cursor are kept as those of a consumer group
 that no group can have. Settings, rights, dead letters and metrics are the group's.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator
 
 _SIGN = "@"
 """Not in names of groups; client ids may have it."""
@@ -25,12 +25,28 @@ def group_of(name: str) -> str:
     return name.partition(_SIGN)[0]
 
 
-def names_of(group: str, names: Iterable[str]) -> list[str]:
-    """Of these, the cursors of the group; of none, the group's own name, if it is there."""
-    own, cursors = [], []
-    for name in names:
-        if name == group:
-            own.append(name)
-        elif name.startswith(group) and group_of(name) == group:
-            cursors.append(name)
-    return cursors or own
+class CursorNames:
+    """Cursors by group, for an owner that adds and removes them; other names are passed over."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[str, None]] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return (cursor for cursors in self._of.values() for cursor in cursors)
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def of(self, group: str) -> Collection[str]:
+        """The cursors of a group."""
+        return self._of.get(group, {}).keys()
+
+    def add(self, name: str) -> None:
+        if is_cursor(name):
+            self._of.setdefault(group_of(name), {})[name] = None
+
+    def remove(self, name: str) -> None:
+        group = group_of(name)
+        cursors = self._of.get(group, {})
+        if cursors.pop(name, name) is None and not cursors:
+            del self._of[group]

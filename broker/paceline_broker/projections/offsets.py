@@ -7,13 +7,14 @@ reset lowers, and each reset starts a new generation, so that a commit under way
 """
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
 from paceline.types import QueueOffset
 from paceline_broker.projections.consume_queues import topic_of
-from paceline_broker.projections.cursors import group_of, names_of
+from paceline_broker.projections.cursors import CursorNames, group_of
 from paceline_broker.projections.locks import Token, token_json
 
 _RESET = struct.Struct("<QQ")  # queue key, generation
@@ -105,6 +106,7 @@ class Offsets:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[int, Committed]] = {}
+        self._cursors = CursorNames()
         self._joined: dict[tuple[str, int], Joined] = {}
         """By group and topic id. What came later to a queue of the topic is the group's to read."""
 
@@ -112,22 +114,26 @@ class Offsets:
         return self._groups.get(group, {}).get(key)
 
     def of_group(self, group: str) -> dict[int, Committed]:
-        """A copy of everything a group has committed; of one that broadcasts, the lowest of its
-        cursors."""
-        return self._lowest(names_of(group, self._groups))
+        """A copy of everything a group, or cursor, has committed."""
+        return dict(self._groups.get(group, {}))
+
+    def of_cursors(self, group: str) -> dict[int, Committed]:
+        """The lowest of a group's cursors, queue by queue."""
+        return self._lowest(self._cursors.of(group))
 
     def of_all(self) -> dict[str, dict[int, Committed]]:
-        """The same of each group."""
+        """Of each group the lowest of its own and its cursors', queue by queue."""
         names: dict[str, list[str]] = {}
         for name in self._groups:
             names.setdefault(group_of(name), []).append(name)
-        return {group: self._lowest(names_of(group, names[group])) for group in sorted(names)}
+        return {group: self._lowest(names[group]) for group in sorted(names)}
 
-    def _lowest(self, names: list[str]) -> dict[int, Committed]:
-        if len(names) == 1:
-            return dict(self._groups[names[0]])
+    def _lowest(self, names: Iterable[str]) -> dict[int, Committed]:
         found: dict[int, Committed] = {}
         for name in names:
+            if not found:
+                found = dict(self._groups[name])
+                continue
             for key, committed in self._groups[name].items():
                 known = found.get(key)
                 if known is None or committed.offset < known.offset:
@@ -178,7 +184,10 @@ class Offsets:
         self._set(group, key, Committed(QueueOffset(offset), generation), at)
 
     def _set(self, group: str, key: int, committed: Committed, at: Joined) -> None:
-        queues = self._groups.setdefault(group, {})
+        queues = self._groups.get(group)
+        if queues is None:
+            queues = self._groups[group] = {}
+            self._cursors.add(group)
         if key not in queues:
             self._joined.setdefault((group, topic_of(key)), at)
         queues[key] = committed
@@ -204,13 +213,15 @@ class Offsets:
 
     def drop_group(self, group: str) -> None:
         """With its cursors."""
-        for name in [name for name in self._groups if group_of(name) == group]:
-            del self._groups[name]
+        for name in [group, *self._cursors.of(group)]:
+            self._groups.pop(name, None)
+            self._cursors.remove(name)
         for at in [at for at in self._joined if group_of(at[0]) == group]:
             del self._joined[at]
 
     def drop_cursor(self, cursor: str) -> None:
         """One client of a broadcasting group stands nowhere any more."""
+        self._cursors.remove(cursor)
         for topic_id in {topic_of(key) for key in self._groups.pop(cursor, {})}:
             self._joined.pop((cursor, topic_id), None)
 
@@ -230,6 +241,7 @@ class Offsets:
         offsets._joined = {(group, topic_id): Joined(*at) for group, topic_id, *at in joined}
         for group, key, offset, generation in rows:
             offsets._groups.setdefault(group, {})[key] = Committed(offset, generation)
+            offsets._cursors.add(group)
         return offsets
 
 

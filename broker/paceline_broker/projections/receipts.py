@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from paceline_broker.projections.consume_queues import topic_of
-from paceline_broker.projections.cursors import group_of, is_cursor, names_of
+from paceline_broker.projections.cursors import CursorNames, is_cursor
 from paceline_broker.projections.receipt_queue import Done, Grant, QueueReceipts, Run
 
 _LENGTH = struct.Struct("<I")
@@ -74,6 +74,9 @@ class Receipts:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[int, QueueReceipts]] = {}
+        self._cursors = CursorNames()
+        self.cursor_queues = 0
+        """Of all cursors, the queues on which they stand."""
         self.dying: dict[Letter, ExhaustedMessage] = {}
         """A dead letter for that topic, of that source, closes it (R34): another group's dead
         letter of the same message does not."""
@@ -94,7 +97,11 @@ class Receipts:
 
     def cursors(self) -> list[str]:
         """Of all groups that broadcast."""
-        return list(filter(is_cursor, self._groups))
+        return list(self._cursors)
+
+    @property
+    def has_cursors(self) -> bool:
+        return bool(self._cursors)
 
     def is_open(self, group: str, key: int) -> bool:
         """Whether something of the queue is out at the group's receivers."""
@@ -109,7 +116,7 @@ class Receipts:
     def open_count(self, group: str, key: int) -> int:
         """Messages of the queue that are out at the group's receivers; of one that broadcasts, each
         as often as it is out."""
-        found = (self._groups[name].get(key) for name in names_of(group, self._groups))
+        found = (self.get(name, key) for name in (group, *self._cursors.of(group)))
         return sum(len(receipts.in_flight) for receipts in found if receipts is not None)
 
     def keys(self) -> set[int]:
@@ -126,9 +133,14 @@ class Receipts:
         if kind == "end":
             self._drop_names([group])
             return []
-        queues = self._groups.setdefault(group, {})
+        queues = self._groups.get(group)
+        if queues is None:
+            queues = self._groups[group] = {}
+            self._cursors.add(group)
         match kind:
             case "start":
+                if is_cursor(group):
+                    self.cursor_queues += len({key for key, _ in rows} - queues.keys())
                 for key, offset in rows:
                     queues[key] = QueueReceipts(key, offset, position)
             case "give":
@@ -192,19 +204,25 @@ class Receipts:
         self._forget_dying(lambda dying: dying.offset >= queue_end(dying.key))
 
     def drop_topic(self, topic_id: int) -> None:
-        for queues in self._groups.values():
-            for key in [key for key in queues if topic_of(key) == topic_id]:
+        for group, queues in self._groups.items():
+            gone = [key for key in queues if topic_of(key) == topic_id]
+            for key in gone:
                 del queues[key]
+            if is_cursor(group):
+                self.cursor_queues -= len(gone)
         self._forget_dying(lambda dying: topic_of(dying.key) == topic_id)
 
     def drop_group(self, group: str) -> None:
         """Every handle is void, and so is what was to be buried; its cursors go with it."""
-        self._drop_names([name for name in self._groups if group_of(name) == group])
+        self._drop_names([group, *self._cursors.of(group)])
 
     def _drop_names(self, names: Iterable[str]) -> None:
         gone = set(names)
         for name in gone:
-            self._groups.pop(name, None)
+            queues = self._groups.pop(name, {})
+            if is_cursor(name):
+                self._cursors.remove(name)
+                self.cursor_queues -= len(queues)
         self._forget_dying(lambda dying: dying.group in gone)
 
     def _forget_done(self, group: str, rows: list[list[int]]) -> None:
@@ -253,6 +271,8 @@ class Receipts:
             found = QueueReceipts(key, *(start or (0, 0)))  # older ones did not say where it began
             found.fill(floor, next_offset, _runs(rows, clients), done)
             receipts._groups.setdefault(group, {})[key] = found
+            receipts._cursors.add(group)
+            receipts.cursor_queues += is_cursor(group)
             at = done_end
         for *letter, group, key, offset in head["dying"]:
             found_letter = Letter(*letter) if len(letter) > 1 else Letter(TOPIC_UNKNOWN, *letter)

@@ -12,6 +12,7 @@ from paceline.platform.telemetry import Metrics, Samples
 from paceline_broker.ports import Role, RoleState
 from paceline_broker.projections.consume_queues import topic_of
 from paceline_broker.service.routes import Routes
+from paceline_broker.service.topic_records import slowest_of_all
 
 
 class TopicCounters:
@@ -169,7 +170,7 @@ def _lag(role: Role, routes: Routes) -> Samples:
         return {}
     lags: dict[tuple[str, ...], float] = {}
     projections, confirm = role.projections, role.reader.confirm
-    for group, of_group in projections.offsets.of_all().items():
+    for group, of_group in slowest_of_all(projections, routes):
         for key, committed in of_group.items():
             queue = projections.consume_queues.get(key)
             end = 0 if queue is None else queue.confirmed_end(confirm)

@@ -4,10 +4,13 @@ Whoever appends messages calls `log_topic` in the same step, before it stamps. W
 have here hangs on their retry topics, so whoever changes that calls `log_group` before it decides.
 """
 
+from collections.abc import Iterable
+
 from paceline.records.header import Kind
 from paceline.wire.names import group_of_retries, retry_topic
 from paceline_broker.appender import Outcomes
 from paceline_broker.ports import LogWriter
+from paceline_broker.projections.cursors import group_of
 from paceline_broker.projections.offsets import Committed
 from paceline_broker.projections.projections import Projections, TopicRecord
 from paceline_broker.service.ledger import Refusal
@@ -105,6 +108,23 @@ def standing(projections: Projections, routes: Routes, group: str) -> dict[int, 
     if is_former_group(projections, routes, group):
         return {}
     return projections.offsets.of_group(group)
+
+
+def slowest(projections: Projections, routes: Routes, group: str) -> dict[int, Committed]:
+    """How far a consumer group has come, by queue key: of one that broadcasts, its client that is
+    farthest behind on each queue, as long as it has clients with cursors."""
+    known = standing(projections, routes, group)
+    if not routes.settings_of(group).is_broadcasting or is_former_group(projections, routes, group):
+        return known
+    return projections.offsets.of_cursors(group) or known
+
+
+def slowest_of_all(
+    projections: Projections, routes: Routes
+) -> Iterable[tuple[str, dict[int, Committed]]]:
+    """The same of each group."""
+    groups = sorted(set(map(group_of, projections.offsets.groups())))
+    return ((group, slowest(projections, routes, group)) for group in groups)
 
 
 def log_deletion(

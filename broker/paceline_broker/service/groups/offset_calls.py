@@ -31,7 +31,12 @@ from paceline_broker.service.ledger import Ledger
 from paceline_broker.service.produce.auto_create import AutoCreator
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.rpc import Handlers, raise_if_all_refused
-from paceline_broker.service.topic_records import is_former_group, knowing_group, standing
+from paceline_broker.service.topic_records import (
+    is_former_group,
+    knowing_group,
+    slowest,
+    standing,
+)
 
 Freed: TypeAlias = Callable[[str, Iterable[int]], None]
 """(group, keys): queues that a commit or reset has moved, or whose lock was given back: receivers
@@ -150,7 +155,7 @@ class OffsetCalls:
         unread = [queue_key(row.topic_id, row.queue) for row in asked.queues or ()]
 
         def ask(projections: Projections) -> list[wire.LagRow]:
-            known = self._acting.merged(group, standing(projections, self._routes, group))
+            known = self._acting.merged(group, slowest(projections, self._routes, group))
             return [
                 self._lag(projections, group, key, known.get(key))
                 for key in sorted({*known, *unread})

@@ -26,6 +26,7 @@ from paceline_broker.service.queries.queries import (
 )
 from paceline_broker.service.routes import Routes
 from paceline_broker.service.rpc import AskerHandlers, Handlers
+from paceline_broker.service.topic_records import slowest_of_all
 
 
 class QueryCalls:
@@ -100,8 +101,8 @@ class QueryCalls:
         key = queue_key(topic.topic_id, asked.queue)
 
         def ask(projections: Projections) -> list[wire.TrackedGroup]:
-            all_groups = projections.offsets.of_all()
-            found = [(group, of_group.get(key)) for group, of_group in all_groups.items()]
+            all_groups = slowest_of_all(projections, self._routes)
+            found = [(group, of_group.get(key)) for group, of_group in all_groups]
             return [
                 wire.TrackedGroup(
                     group=group,
