@@ -176,7 +176,9 @@ class Service:
         freed = self.receipts.look_again
         self.views = VisibleViews()
         members = MemberCalls(self.coordinator, routes, creator, self.settings, self.views)
-        self.client_calls = ClientCalls(role, self.clock, self.settings)
+        self.client_calls = ClientCalls(
+            role, self.clock, self.settings, heard=self.cursors.is_there
+        )
         self.offsets = OffsetCalls(role, routes, ledger, acting, creator, trust=trust, freed=freed)
         locks = LockCalls(role, routes, ledger, acting, creator, self.settings, freed=freed)
         unread = UnreadCalls(routes, ledger, self.settings)

@@ -1,6 +1,6 @@
 """Calls of the members of consumer groups, and about connected clients, topics and routes."""
 
-from collections.abc import AsyncIterator, Hashable, Iterable
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from typing import Any
 
 from paceline.errors import BadRequestError
@@ -103,8 +103,17 @@ class MemberCalls:
 class ClientCalls:
     """`client` and `clients`; the table outlives every role, as the connections do."""
 
-    def __init__(self, role: Role, clock: Clock, settings: ServiceSettings) -> None:
+    def __init__(
+        self,
+        role: Role,
+        clock: Clock,
+        settings: ServiceSettings,
+        *,
+        heard: Callable[[str, str], None],
+    ) -> None:
+        """`heard`: told the group and the client id of each consumer that says that it is there."""
         self._role = role
+        self._heard = heard
         self._clock = clock
         self.clients = ClientTable(
             expired_ms=settings.channel_expired_timeout_ms, clients_max=settings.clients_max
@@ -134,6 +143,8 @@ class ClientCalls:
         if asked.has_gone:
             self.clients.gone(info, via=caller)
             return wire.Nothing()
+        if asked.kind == "consumer":
+            self._heard(info.group, info.client_id)
         address = None
         if isinstance(caller, Peer):
             address = caller.peer if asked.door is None else caller.source

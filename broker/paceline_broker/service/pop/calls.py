@@ -71,7 +71,7 @@ class ReceiptCalls:
         group = check_name(wanted.group, "group")
         keys = self._keys(await self._subscriptions(wanted, caller))
         await self._creator.ensure_group(group)  # with the topic of its dead letters
-        name = await self._cursors.admit(group, wanted.client_id)
+        name = await self._cursors.admit(group, wanted.client_id, keys)
         settings = self._routes.settings_of(group)
         filters = {key: one for key, one in keys.items() if one != ALL}
         is_cursor = name != group

@@ -3,21 +3,24 @@
 In a group that broadcasts (`message_model`) every simple consumer is given every message: its
 receipts and committed offsets stand under a name of its own, its cursor. Cursors are in the log, so
 every later master knows them. A cursor ends by a record: when its client says that it has gone,
-when nothing was heard of it for an hour, or to make room for another one, when it is the one that
-was silent for longest. Only the master of the moment knows when clients were heard of: the next one
-grants all of them that time again. It is counted in looks, so that a process that stood still finds
-nobody silent for that (R12).
+when nothing was heard of it for an hour, or to make room for another one, when it was silent for
+two minutes and for longest in its group: no group takes room from a smaller one. A client is heard
+of by what it asks of receipts, and by the news that clients send of themselves (`client`). While a
+receipt of it counts nobody takes its cursor away. Only the master of the moment knows when clients
+were heard of: the next one grants all of them that time again. It is counted in looks, so that a
+process that stood still finds nobody silent for that (R12).
 """
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
 
 from paceline.errors import BadRequestError, OverloadedError, PacelineError
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline_broker.ports import Role, RoleState
 from paceline_broker.projections.cursors import cursor_of
+from paceline_broker.projections.receipts import Receipts as KnownReceipts
+from paceline_broker.service.pop.heard import Heard
 from paceline_broker.service.pop.pop import Receipts
 from paceline_broker.service.routes import Routes
 
@@ -25,13 +28,16 @@ log = logging.getLogger("paceline.service")
 
 LOOK_MS = 30_000
 IDLE_LOOKS = 120
-"""A client that says nothing for so many looks, an hour, has gone: a receive waits for 20 s."""
+"""A client that says nothing for so many looks, an hour, has gone: a receive waits for 20 s, and
+clients with streams say every 30 s that they are there."""
 SILENT_LOOKS = 5
 """One that says nothing for so many, two minutes, makes room for others (RocketMQ's
 channelExpiredTimeout)."""
 CURSORS_MAX = 5_000
-"""Of one broker group. A cursor takes some 300 B for each queue of its topics, here and in
-checkpoints: 12 MB with 8 queues each."""
+"""Of one broker group."""
+QUEUES_MAX = 50_000
+"""Of all cursors together: a queue of a cursor takes 1.4 kB here and 110 B in checkpoints, 70 MB in
+all. Cursors that there are may come to twice as many, when their topics grow."""
 _AT_ONCE = 500
 
 
@@ -43,21 +49,27 @@ class Cursors:
         self._routes = routes
         self._receipts = receipts
         self._looks = 0
-        self._heard: OrderedDict[str, int] = OrderedDict()
-        """By cursor, after how many looks its client was heard of last; the longest silent
-        first."""
+        self._heard = Heard()
+        """Of a master; of others, nobody."""
         self._task: asyncio.Task[None] | None = None
 
     @property
     def count(self) -> int:
         """Of a master; of others, 0."""
-        is_master = self._role.state is RoleState.MASTER
-        return len(self._role.projections.receipts.cursors()) if is_master else 0
+        return len(self._known.cursors()) if self._is_master else 0
+
+    @property
+    def _known(self) -> KnownReceipts:
+        return self._role.projections.receipts
+
+    @property
+    def _is_master(self) -> bool:
+        return self._role.state is RoleState.MASTER
 
     def role_changed(self) -> None:
         """What is there now is watched from now on."""
         self._heard.clear()
-        if self._role.projections.receipts.cursors():
+        if self._is_master and self._known.has_cursors:
             self._start()
 
     async def close(self) -> None:
@@ -65,19 +77,32 @@ class Cursors:
 
     # -- clients -----------------------------------------------------------------------------------
 
-    async def admit(self, group: str, client_id: str) -> str:
-        """Under which name a client receives: its cursor, or the group where it does not broadcast.
-        NoPermissionError; OverloadedError: there is no room for one more."""
+    async def admit(self, group: str, client_id: str, keys: Collection[int]) -> str:
+        """Under which name a client receives from these queues: its cursor, or the group where it
+        does not broadcast.
+
+        NoPermissionError; OverloadedError: there is no room for one more; NotMasterError.
+        """
         settings = self._routes.settings_of(group)
         self._routes.check_consume(group, is_broadcasting=settings.is_broadcasting)
         if not settings.is_broadcasting:
             return group
-        cursor = cursor_of(group, client_id)
+        self._role.writer()
         if not self._heard:
             self._know_all()  # of an earlier master
-        if cursor not in self._heard:
-            await self._make_room()
-        self._hear(cursor)
+        cursor = cursor_of(group, client_id)
+        is_new = cursor not in self._heard
+        self._heard.hear(cursor, self._looks)  # others who come now find its place taken
+        known = self._known.of_group(cursor)
+        new_queues = sum(key not in known for key in keys)
+        if is_new or new_queues:
+            try:
+                await self._make_room(group, new_queues, is_new=is_new)
+            except PacelineError:
+                if is_new:
+                    self._heard.forget(cursor)
+                raise
+        self._heard.hear(cursor, self._looks)
         self._start()
         return cursor
 
@@ -92,60 +117,102 @@ class Cursors:
                 " the one that received the messages",
                 field="client_id",
             )
+        self.is_there(group, client_id)
+        return cursor_of(group, client_id)
+
+    def is_there(self, group: str, client_id: str) -> None:
+        """A client was heard of. If it has no cursor it is given none."""
         cursor = cursor_of(group, client_id)
         if cursor in self._heard:
-            self._hear(cursor)
-        return cursor
+            self._heard.hear(cursor, self._looks)
 
     async def end(self, cursor: str) -> None:
         """Its client does not come back. Raises what appending raises."""
-        await self._end([cursor])
+        self._role.writer()
+        self._heard.forget(cursor)  # if it cannot be ended now, the next look knows it again
+        if self._known.has(cursor):
+            await self._receipts.end_cursors([cursor])
 
     # -- inside ------------------------------------------------------------------------------------
 
-    def _hear(self, cursor: str) -> None:
-        self._heard[cursor] = self._looks
-        self._heard.move_to_end(cursor)
-
     def _know_all(self) -> None:
         """Those that came with the log are heard of now."""
-        for cursor in self._role.projections.receipts.cursors():
-            self._heard.setdefault(cursor, self._looks)
+        for cursor in self._known.cursors():
+            if cursor not in self._heard:
+                self._heard.hear(cursor, self._looks)
 
-    async def _make_room(self) -> None:
-        while len(self._heard) >= CURSORS_MAX:  # others may come meanwhile
-            cursor, heard = next(iter(self._heard.items()))
-            if self._looks - heard < SILENT_LOOKS:
+    async def _make_room(self, group: str, queues: int, *, is_new: bool) -> None:
+        """For a client that is among `_heard`, on so many queues more."""
+        silent: dict[str, int] = {}
+        last = self._looks - SILENT_LOOKS
+        queues_max = QUEUES_MAX if is_new else 2 * QUEUES_MAX
+        left = self._known.cursor_queues + queues
+        while len(self._heard) > CURSORS_MAX or (queues and left > queues_max):
+            found = self._heard.makes_room(group, last)
+            if found is None:
+                self._put_back(silent)
                 raise OverloadedError(
-                    f"{len(self._heard)} clients of broadcasting groups receive here at once, and"
-                    " there is no room for more: end some of them, or share the messages among"
-                    " them (message_model=clustering)",
+                    f"{len(self._heard)} clients of broadcasting groups receive here at once, from"
+                    f" {self._known.cursor_queues} queues together, and there is no room for more:"
+                    " end some of them, or share the messages among them"
+                    " (message_model=clustering)",
                     retry_after_ms=LOOK_MS,
                 )
-            await self._end([cursor])
+            cursor, heard = found
+            if self._has_receipts(cursor):
+                continue
+            self._heard.forget(cursor)
+            silent[cursor] = heard
+            left -= len(self._known.of_group(cursor))
+        if silent:
+            await self._end_forgotten(silent)
 
-    async def _end(self, cursors: Sequence[str]) -> None:
+    def _has_receipts(self, cursor: str) -> bool:
+        """Whether messages are its client's alone still, or on their way to the dead letters; then
+        that counts as if it was heard of."""
+        now = self._role.writer().appender.log_time_ms()
+        if any(queue.holds(now) for queue in self._known.of_group(cursor).values()):
+            self._heard.hear(cursor, self._looks)
+            return True
+        return False
+
+    async def _end_silent(self, silent: Iterable[tuple[str, int]]) -> None:
+        """Those that are so silent still when it is their turn. Raises what appending raises."""
+        waiting = list(silent)
+        for at in range(0, len(waiting), _AT_ONCE):
+            some = {
+                cursor: heard
+                for cursor, heard in waiting[at : at + _AT_ONCE]
+                if self._heard.at(cursor) == heard and not self._has_receipts(cursor)
+            }
+            for cursor in some:
+                self._heard.forget(cursor)
+            await self._end_forgotten(some)
+
+    async def _end_forgotten(self, silent: dict[str, int]) -> None:
         """Raises what appending raises; then they are tried again when others are."""
-        known = self._role.projections.receipts
-        heard = {cursor: self._heard.pop(cursor, self._looks) for cursor in cursors}
-        ended = [cursor for cursor in cursors if known.has(cursor)]
+        ended = [cursor for cursor in silent if self._known.has(cursor)]
+        if not ended:
+            return
+        log.info("clients_silent", extra={"cursors": len(ended)})
         try:
-            for at in range(0, len(ended), _AT_ONCE):
-                await self._receipts.end_cursors(ended[at : at + _AT_ONCE])
+            await self._receipts.end_cursors(ended)
         except PacelineError:
-            for cursor in ended:
-                self._heard.setdefault(cursor, heard[cursor])
-                self._heard.move_to_end(cursor, last=False)
+            self._put_back(silent)
             raise
+
+    def _put_back(self, silent: dict[str, int]) -> None:
+        for cursor in reversed(silent):
+            self._heard.put_back(cursor, silent[cursor])
 
     def _start(self) -> None:
         if self._task is None:
             self._task = spawn(self._run(), name="cursors")
 
     async def _run(self) -> None:
-        """As long as there are any."""
+        """As long as this is a master and there are any."""
         try:
-            while self._heard or self._role.projections.receipts.cursors():
+            while self._is_master and (self._heard or self._known.has_cursors):
                 await pause(LOOK_MS)
                 try:
                     await self.look()
@@ -159,8 +226,4 @@ class Cursors:
         self._role.writer()
         self._looks += 1
         self._know_all()
-        last = self._looks - IDLE_LOOKS
-        idle = [cursor for cursor, heard in self._heard.items() if heard <= last]
-        if idle:
-            log.info("clients_silent", extra={"cursors": len(idle)})
-            await self._end(idle)
+        await self._end_silent(self._heard.silent(self._looks - IDLE_LOOKS))
