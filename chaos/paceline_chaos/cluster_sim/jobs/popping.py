@@ -31,6 +31,7 @@ from paceline_chaos.history.model import Ack, Commit, Pop, Queue
 POP_GROUP = "simple-1"
 COMMITTING_GROUP = "simple-2"
 BROADCASTING_GROUP = "simple-everyone"
+ORDERED_BROADCASTING_GROUP = "simple-everyone-in-order"
 FAILING_GROUPS = ("failing-1", "failing-2")
 INVISIBLE_MS = 10_000
 """The least that brokers take: what is forgotten comes again while the world still runs."""
@@ -229,8 +230,12 @@ class BroadcastPopper(Popper):
     """Clients of a group that broadcasts, which come again under their ids. Each is judged as a
     group of its own: it is given every message, and what it has acknowledged never again."""
 
-    group = BROADCASTING_GROUP
     _commit_share = 0.0
+
+    def __init__(self, around: Around, *, is_ordered: bool) -> None:
+        self.group = ORDERED_BROADCASTING_GROUP if is_ordered else BROADCASTING_GROUP
+        self._is_ordered = is_ordered
+        super().__init__(around)
 
     @property
     def _name(self) -> str:
@@ -255,7 +260,11 @@ class BroadcastPopper(Popper):
     async def _make(self) -> None:
         async def make(admin: AdminClient) -> None:
             if self.group not in {str(known.group) for known in await admin.consumer_groups.all()}:
-                await admin.consumer_groups.create(self.group, message_model="broadcasting")
+                await admin.consumer_groups.create(
+                    self.group,
+                    message_model="broadcasting",
+                    consume_message_orderly=self._is_ordered,
+                )
 
         await self._around.as_admin(make, timeout_ms=CALL_TIMEOUT_MS)
 

@@ -427,8 +427,8 @@ SCENARIOS: Mapping[str, Scripted] = {
         rule="R28, R29: each client of a broadcasting group goes on where it was, at any master",
         script=broadcasting.broadcasting,
         unmet=broadcasting.all_received_all,
-        load_ms=20_000,
-        topology=_clients("send", "send"),
+        load_ms=30_000,
+        topology=_clients("send"),
     ),
     "deleted": Scripted(
         rule="R35: what hangs on a deleted topic goes with it, on every replica",

@@ -1,11 +1,18 @@
 """Rules of receipts, taken out: what S23 must notice (R28, R29, R34)."""
 
+from collections.abc import Collection
 from typing import Any
 
+from msgspec.structs import replace
+
+from paceline.wire.calls import pop as wire
 from paceline_broker.ports import LogWriter
 from paceline_broker.projections.projections import Projections
 from paceline_broker.projections.receipt_queue import QueueReceipts, Run
 from paceline_broker.projections.send_backs import SendBacks
+from paceline_broker.service.pop import cursors as cursors_module
+from paceline_broker.service.pop.calls import ReceiptCalls
+from paceline_broker.service.pop.cursors import Cursors
 from paceline_broker.service.pop.operations import Operation
 from paceline_broker.service.pop.pop import Receipts
 from paceline_chaos.mutants.mutant import Mutant, Patch, of_moment
@@ -63,6 +70,36 @@ def _commits_hide_nothing() -> list[Patch]:
     return [(QueueReceipts, "commit", lambda queue, offset: None)]
 
 
+def _cursors_of_one_master() -> list[Patch]:
+    """A master forgets where clients of broadcasting groups stood at the one before."""
+    admit = Cursors.admit
+
+    async def admit_anew(
+        cursors: Cursors, group: str, client_id: str, keys: Collection[int]
+    ) -> str:
+        if not cursors._heard:
+            for cursor in cursors._known.cursors():
+                await cursors.end(cursor)
+        return await admit(cursors, group, client_id, keys)
+
+    return [(Cursors, "admit", admit_anew)]
+
+
+def _ended_too_early() -> list[Patch]:
+    """Whoever ends its receives is taken not to come back."""
+    end_receive = ReceiptCalls._end_receive
+
+    async def end_for_good(calls: ReceiptCalls, asked: wire.EndReceive) -> wire.EndedReceives:
+        return await end_receive(calls, replace(asked, has_gone=True))
+
+    return [(ReceiptCalls, "_end_receive", end_for_good)]
+
+
+def _one_cursor_for_all() -> list[Patch]:
+    """The clients of a broadcasting group share one cursor."""
+    return [(cursors_module, "cursor_of", lambda group, client_id: f"{group}@all")]
+
+
 def _never_due() -> list[Patch]:
     """What receivers forgot stays with them for ever."""
 
@@ -73,6 +110,24 @@ def _never_due() -> list[Patch]:
 
 
 RECEIPTS = (
+    Mutant(
+        rule="ADR26-own",
+        meaning="two clients of a broadcasting group share a cursor",
+        patches=_one_cursor_for_all,
+        **of_moment("broadcasting"),
+    ),
+    Mutant(
+        rule="R28-cursors",
+        meaning="cursors of a broadcasting group are forgotten at a failover",
+        patches=_cursors_of_one_master,
+        **of_moment("broadcasting"),
+    ),
+    Mutant(
+        rule="ADR26-gone",
+        meaning="the cursor of a client that is there ends",
+        patches=_ended_too_early,
+        **of_moment("broadcasting"),
+    ),
     Mutant(
         rule="R29-receipts",
         meaning="a received message is given to others before its invisible time is over",
