@@ -237,7 +237,8 @@ class Receipts:
             return
         if decided:
             self._answer_later(decided, writer)
-        self._arm(sorted(self._groups_of(turn, taken) | {group for group, _ in woken}))
+        looked = {group for group, key in woken if (group, key) not in self._woken}
+        self._arm(sorted(self._groups_of(turn, taken) | looked))
 
     def _end_turn_badly(
         self, operations: list[Operation], turn: Turn, writer: LogWriter, error: Exception

@@ -1,6 +1,7 @@
 """Receives of many groups that wait at one queue."""
 
 import asyncio
+from collections.abc import Iterable
 
 import pytest
 from tests.support.service.fakes import Bench, until
@@ -42,6 +43,26 @@ async def test_a_message_is_given_to_all_groups_in_several_turns(
     assert [rows[0][:3] for rows in answers] == [[0, 1, 1]] * len(GROUPS)
     assert len({rows[0][3] for rows in answers}) == 4
     assert is_empty(bench.service.receipts._waiting)
+    await bench.service.close()
+
+
+async def test_a_turn_looks_at_those_whom_it_serves_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of thousands that wait for one message each turn looked at all, when something falls due."""
+    monkeypatch.setattr(pop, "_SERVED_MAX", 3)
+    bench = Bench()
+    waiting = await wait(bench)
+    receipts, armed = bench.service.receipts, []
+    arm = receipts._arm
+
+    def count(groups: Iterable[str]) -> None:
+        armed.append(sorted(groups))
+        arm(groups)
+
+    monkeypatch.setattr(receipts, "_arm", count)
+    send(bench, 1)
+    await asyncio.gather(*waiting)
+
+    assert [len(groups) for groups in armed] == [3, 3, 3, 1]
     await bench.service.close()
 
 
