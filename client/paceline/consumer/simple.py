@@ -38,6 +38,7 @@ from paceline.net.group_links import PASSING, GroupLinks
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.types import GroupName, TopicName
 from paceline.wire.calls import pop as wire
+from paceline.wire.cluster import TopicView
 from paceline.wire.names import check_name, check_topic_name, group_of_retries
 from paceline.wire.receipts import Receipt, format_handle, parse_handle
 
@@ -110,6 +111,8 @@ class SimpleConsumer(Client):
         self._links = GroupLinks(self._cluster, me.introduction if is_introduced else None)
         self._reader = BatchReader(self._cluster, self._links, kept_bytes_max=_KEPT_BYTES_MAX)
         self._lanes: dict[GroupName, AckBatcher] = {}
+        self._begun: dict[TopicName, TopicView] = {}
+        """As they were when they were first received."""
         self._kept: deque[_Kept] = deque()
         self._late: dict[asyncio.Task[None], _Asking] = {}
         """Asked of brokers by receives that have returned: what still comes is kept."""
@@ -212,7 +215,7 @@ class SimpleConsumer(Client):
         request = wire.Receive(
             group=self.group,
             client_id=self.client_id,
-            topics=[self._asked_of(topic) for topic in topics],
+            topics=[self._asked_of(topic, asking.group) for topic in topics],
             max_messages=count,
             invisible_ms=invisible_ms,
             start="last" if self._settings.start == "last" else "first",
@@ -223,12 +226,18 @@ class SimpleConsumer(Client):
         except PacelineError as error:
             asking.error = error
 
-    def _asked_of(self, topic: TopicName) -> str | wire.FilteredTopic:
-        wanted = self._filters.get(topic)
-        if wanted is None:
+    def _asked_of(self, topic: TopicName, group: GroupName) -> str | wire.FilteredTopic:
+        now, begun = self._cluster.topic(topic), self._begun[topic]
+        is_later = now is not None and (now.topic_id != begun.topic_id or group not in begun.queues)
+        wanted = self._filters.get(topic, ALL)
+        if wanted == ALL and not is_later:
             return topic
-        type_ = cast(wire.FilterType, wanted.type)
-        return wire.FilteredTopic(topic=topic, type=type_, expression=wanted.expression)
+        return wire.FilteredTopic(
+            topic=topic,
+            type=cast(wire.FilterType, wanted.type),
+            expression=wanted.expression,
+            is_later=is_later,
+        )
 
     async def _ask(
         self, asking: _Asking, request: wire.Receive, deadline: float
@@ -290,7 +299,9 @@ class SimpleConsumer(Client):
         wait_ms = self._settings.call_timeout_ms // 5
         found: dict[GroupName, list[TopicName]] = {}
         for name in self._topics:
-            for group in (await self._cluster.wait_topic(name, timeout_ms=wait_ms)).queues:
+            topic = await self._cluster.wait_topic(name, timeout_ms=wait_ms)
+            self._begun.setdefault(name, topic)
+            for group in topic.queues:
                 found.setdefault(group, []).append(name)
         return found
 

@@ -70,6 +70,7 @@ class ReceiptCalls:
         """What a receiver that asks so is given; for streams and HTTP."""
         group = check_name(wanted.group, "group")
         keys = self._keys(await self._subscriptions(wanted, caller))
+        later = {row.topic for row in wanted.topics if not isinstance(row, str) and row.is_later}
         await self._creator.ensure_group(group)  # with the topic of its dead letters
         name = await self._cursors.admit(group, wanted.client_id, keys)
         settings = self._routes.settings_of(group)
@@ -87,6 +88,9 @@ class ReceiptCalls:
             messages_max=wanted.max_messages,
             invisible_ms=wanted.invisible_ms,
             start=settings.consume_from_where if is_cursor else wanted.start,
+            from_first=frozenset(
+                self._routes.topic_named(name).topic_id for name in later if is_cursor
+            ),
             is_from_min=is_cursor or settings.consume_from_min_enable,
             is_ordered=wanted.order or settings.consume_message_orderly,
             attempts_max=min(ATTEMPT_MAX, settings.retry_max_times + 1),

@@ -39,6 +39,8 @@ class PopRequest:
     invisible_ms: int
     start: str = FIRST
     """Where the group begins on a queue it has never consumed."""
+    from_first: frozenset[int] = frozenset()
+    """Ids of topics on whose queues it begins with the first message, whatever `start` says."""
     is_from_min: bool = True
     """Unless the group says otherwise, on one that came since it began to read the topic: first."""
     is_ordered: bool = False
@@ -167,7 +169,7 @@ class _HandingOut:
         queue = self._queues.get(key)
         if queue is None:
             return 0
-        if self._asked.start == FIRST:
+        if self._asked.start == FIRST or topic_of(key) in self._asked.from_first:
             return queue.start
         joined = self._turn.projections.joined_at(self._asked.group, key)
         return joined if joined is not None and self._asked.is_from_min else queue.end

@@ -36,6 +36,9 @@ class FilteredTopic(Row, kw_only=True):
     topic: Text
     type: FilterType = "TAG"
     expression: Expression
+    is_later: bool = False
+    """The topic came to this broker group, or was made again, after the client had begun to receive
+    it: in a group that broadcasts it begins there with the first message."""
 
 
 class Received(Answer, kw_only=True):

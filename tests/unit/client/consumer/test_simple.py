@@ -1,11 +1,13 @@
 """The simple consumer against the broker's own door and service, on fakes below them."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tests.support.client.simple import a_consumer, bodies, send
-from tests.support.http.door import a_door
+from tests.support.http.door import a_batch, a_door
 from tests.support.service.fakes import until
+from tests.support.service.send import Answers
 
 from paceline import SimpleConsumer, SimpleSettings
 from paceline.consumer.simple import give_back
@@ -16,6 +18,8 @@ from paceline.errors import (
     ReceiptExpiredError,
     TopicNotFoundError,
 )
+from paceline.types import ConsumerGroupName, TopicId, TopicName
+from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
 
 
 async def test_messages_come_with_receipts_and_acknowledged_ones_never_again() -> None:
@@ -188,3 +192,25 @@ async def test_wrong_use_says_what_is_wrong() -> None:
         async with a_consumer(door, settings, topics=["nowhere"]) as consumer:
             with pytest.raises(TopicNotFoundError):
                 await consumer.receive(wait_ms=0)
+
+
+async def test_a_broadcasting_client_misses_nothing_of_a_topic_that_is_made_again() -> None:
+    """Nor of one that comes to another broker group."""
+    group = ConsumerGroupName("g")
+    model = ConsumerGroupSettings(message_model="broadcasting")
+    async with a_door() as door, a_consumer(door) as consumer:
+        view = door.service.routes.view
+        assert view is not None
+        groups = {group: ConsumerGroupView(group=group, settings=model)}
+        door.service.view_changed(replace(view, version=3, consumer_groups=groups))
+        send(door, b"before")
+        assert await consumer.receive(wait_ms=0) == []
+
+        again = replace(view.topics[TopicName("orders")], topic_id=TopicId(99))
+        topics = {**view.topics, TopicName("orders"): again}
+        changed = replace(view, version=4, consumer_groups=groups, topics=topics, topic_id_max=99)
+        door.service.view_changed(changed)
+        door.service.sender.send(a_batch(b"first", topic_id=99), Answers(), 0)
+        await until(lambda: consumer._cluster.topic("orders") == again)
+
+        assert bodies(await consumer.receive()) == [b"first"]

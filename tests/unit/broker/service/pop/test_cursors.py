@@ -275,3 +275,15 @@ async def test_a_broker_that_is_no_master_remembers_nobody() -> None:
 
 def rows(answer: dict[str, Any]) -> list[list[int]]:
     return [row[2:] for row in answer["messages"]]
+
+
+async def test_a_topic_that_came_here_later_is_read_from_its_first_message() -> None:
+    """What was sent before the first receive at this broker group is the client's too."""
+    bench = broadcasting()
+    send(bench, 3)
+    later = {"topic": "orders", "type": "TAG", "expression": "*", "is_later": True}
+
+    assert rows(await receive(bench, topics=[later])) == [[0, 4, 1]]
+    assert rows(await receive(bench, client_id="c2")) == []
+    assert rows(await receive(bench, group="h", topics=[later], start="last")) == []
+    await bench.service.close()
