@@ -12,6 +12,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import NamedTuple
 
 from paceline.consumer.group_settings import settings_of
@@ -28,6 +29,7 @@ from paceline.wire.clients import (
     VERSION_LENGTH_MAX,
     Kind,
 )
+from paceline.wire.names import CLIENT_ID_PATTERN
 from paceline_gateway.clusters import UserCluster
 from paceline_gateway.shares import Shares, owner_of
 
@@ -40,8 +42,20 @@ GROUPS_MAX = 64
 """Of one client that has told no settings; RocketMQ's have one group each."""
 _SWEEP_MS = 5_000
 _TELL_TIMEOUT_MS = 5_000
-_OTHERS = re.compile(r"[^A-Za-z0-9._:@/-]")
+_OTHERS = re.compile(r"[^A-Za-z0-9._:@/#-]")
+_HASH_LENGTH = 16
+CLIENT_ID_LENGTH_MAX = 255
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
+
+
+def broker_id(client_id: str) -> str:
+    """A client's id as brokers take it; other clients' are others, as brokers tell clients of a
+    group apart by them."""
+    taken = _OTHERS.sub("_", client_id)
+    if taken == client_id and re.fullmatch(CLIENT_ID_PATTERN, client_id):
+        return client_id
+    mark = sha256(client_id.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_LENGTH]
+    return f"{taken[: CLIENT_ID_LENGTH_MAX - _HASH_LENGTH - 1]}-{mark}"
 
 
 class ClientKey(NamedTuple):
@@ -83,7 +97,7 @@ class ConnectedClient:
     @property
     def broker_id(self) -> str:
         """Its id as brokers take it."""
-        return _OTHERS.sub("_", self.key.client_id)[:255]
+        return broker_id(self.key.client_id)
 
     def works_for(self, group: str) -> None:
         """It has named that group; one that names too many is listed with the first ones."""

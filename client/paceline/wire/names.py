@@ -30,7 +30,7 @@ AUDIT_TOPIC = "%SYS%AUDIT"
 """Who has done, or was refused, what: written by nodes, made when rights are switched on."""
 SYSTEM_TOPICS = (TRANS_CHECK_MAX_TIME_TOPIC, DELAY_DLQ_TOPIC, REPLY_TOPIC)
 """Made with the first broker group; those of consumer groups come with each group."""
-CLIENT_ID_PATTERN = r"(?!\.+\Z)[A-Za-z0-9._:@/-]{1,255}"
+CLIENT_ID_PATTERN = r"(?!\.+\Z)[A-Za-z0-9._:@/#-]{1,255}"
 NAMESPACE_PATTERN = (
     r"(?!SCHEDULE_TOPIC|RMQ_SYS_|rmq_sys_)(?!(?:RETRY|DLQ)(?:%|$))"
     r"[A-Za-z0-9_-](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9_-])?"
@@ -95,7 +95,7 @@ def check_client_id(client_id: object) -> str:
     """What names one client among those of its group, or BadNameError."""
     if not isinstance(client_id, str) or re.fullmatch(CLIENT_ID_PATTERN, client_id) is None:
         raise BadNameError(
-            "client_id must be 1 to 255 of A-Z a-z 0-9 . _ : @ / - and more than dots",
+            "client_id must be 1 to 255 of A-Z a-z 0-9 . _ : @ / # - and more than dots",
             field="client_id",
         )
     return client_id

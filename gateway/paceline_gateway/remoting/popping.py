@@ -19,6 +19,7 @@ from paceline.types import QueueId, TopicId
 from paceline.wire.calls import pop as wire
 from paceline.wire.calls.request import refused_rows
 from paceline.wire.receipts import Receipt, format_handle, parse_handle, why_refused
+from paceline_gateway.connected_clients import broker_id
 from paceline_gateway.remoting.call import CALL_MS, Call, group_of
 from paceline_gateway.remoting.codec import fields
 from paceline_gateway.remoting.codec.codes import ResponseCode
@@ -178,7 +179,8 @@ async def change_invisible(call: Call) -> Command:
 
 
 def _client_id(call: Call) -> str:
-    return call.peer.client_id or "remoting"
+    """As its heartbeats say; of a client without any, its connection, which is nobody else's."""
+    return broker_id(call.peer.client_id or f"remoting-{call.peer.address}")
 
 
 def _handle(call: Call) -> tuple[str, str]:

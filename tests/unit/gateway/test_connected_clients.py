@@ -14,15 +14,21 @@ from paceline.platform.runtime import ManualClock, cancel_and_wait, spawn
 from paceline.types import ConsumerGroupName
 from paceline.wire.calls.groups import Client
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
+from paceline.wire.names import check_client_id
 from paceline_gateway.clusters import UserCluster
 from paceline_gateway.connected_clients import (
     GROUPS_MAX,
     ClientKey,
     ConnectedClient,
     ConnectedClients,
+    broker_id,
 )
+from paceline_gateway.remoting.call import Call
+from paceline_gateway.remoting.popping import _client_id
+from paceline_gateway.remoting.state.peers import Peer, Place
 
 ME = ClientKey("anna", "host@1#2")
+PLACE = Place(None, "localhost", 1)
 
 
 def test_a_client_is_there_until_120_s_after_its_last_word() -> None:
@@ -107,9 +113,43 @@ def test_brokers_are_told_what_they_take() -> None:
     told = list(client.introductions())
 
     assert [row.group for row in told] == ["a", "b"]
-    assert (told[0].client_id, told[0].language, told[0].version) == ("host@1_2", "JAVA?", "-")
+    assert (told[0].client_id, told[0].language, told[0].version) == ("host@1#2", "JAVA?", "-")
     assert (told[0].door, told[0].filters) == ("remoting", {"orders": "x"})
     assert [row.kind for row in ConnectedClient(ME, "grpc").introductions()] == ["producer"]
+
+
+def test_clients_of_different_ids_are_different_clients_at_brokers() -> None:
+    """A broadcasting group gives each of them every message."""
+    ids = [
+        "a b",
+        "a_b",
+        "a?b",
+        "x" * 255,
+        "x" * 256,
+        "x" * 255 + "y",
+        "...",
+        "\ud800",
+        "\ud801",
+        "",
+    ]
+
+    taken = [broker_id(client_id) for client_id in ids]
+
+    assert len(set(taken)) == len(ids)
+    assert [check_client_id(one) for one in taken] == taken
+    assert [broker_id(one) for one in taken] == taken
+
+
+def test_a_remoting_client_without_heartbeats_receives_as_its_connection() -> None:
+    peers = [Peer(PLACE, "10.0.0.1", lambda command: None, lambda: None) for _ in range(3)]
+    peers[0].address, peers[1].address = "[::1]:1", "[::1]:2"
+    peers[2].client_id = "10.0.0.1@7#8"
+
+    ids = [_client_id(cast(Call, SimpleNamespace(peer=peer))) for peer in peers]
+
+    assert len(set(ids)) == 3
+    assert ids[2] == "10.0.0.1@7#8"
+    assert [check_client_id(one) for one in ids] == ids
 
 
 def test_brokers_are_told_who_broadcasts() -> None:
@@ -173,7 +213,7 @@ async def test_brokers_are_told_at_once_of_a_client_that_goes(
     clients.expire()  # whoever is silent may be at another gateway
 
     assert [row.has_gone for row in broker.told] == [False, False, True]
-    assert broker.told[-1].client_id == "host@1_2"
+    assert broker.told[-1].client_id == "host@1#2"
     assert len(clients) == 0
     await cancel_and_wait(running)
 

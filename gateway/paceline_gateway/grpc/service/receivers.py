@@ -26,7 +26,12 @@ from paceline.server.byte_budget import ByteBudget, ByteHolder
 from paceline.types import GroupName
 from paceline.wire.calls.pop import EndReceive
 from paceline_gateway.clusters import UserCluster
-from paceline_gateway.connected_clients import ClientKey, ConnectedClient, ConnectedClients
+from paceline_gateway.connected_clients import (
+    ClientKey,
+    ConnectedClient,
+    ConnectedClients,
+    broker_id,
+)
 from paceline_gateway.grpc.codec.limits import RENEW_MS_MAX
 from paceline_gateway.shares import Shares, owner_of
 
@@ -266,7 +271,7 @@ class Receivers:
             group=wanted.group,
             topics=[subscription],
             settings=settings,
-            client_id=_id(wanted.key),
+            client_id=broker_id(wanted.key.client_id),
         )
         self._used(wanted, found)
         by_group = self._of_client.setdefault(wanted.key, {})
@@ -289,7 +294,7 @@ class Receivers:
             return receivers[-1][1].consumer
         found = self._ackers.get(key, {}).get((cluster, group))
         if found is None:
-            found = self._made(cluster, group=group, client_id=_id(key))
+            found = self._made(cluster, group=group, client_id=broker_id(key.client_id))
             self._ackers.setdefault(key, {})[cluster, group] = found
         return found.consumer
 
@@ -374,7 +379,3 @@ async def _tell_gone(
 def bytes_of(messages: list[PoppedMessage]) -> int:
     """What they take, roughly."""
     return sum(len(message.body) + _MESSAGE_BYTES for message in messages)
-
-
-def _id(key: ClientKey) -> str:
-    return ConnectedClient(key, "grpc").broker_id

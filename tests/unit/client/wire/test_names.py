@@ -53,7 +53,8 @@ def test_a_name_of_a_node_is_more_than_dots(pattern: str) -> None:
 
 def test_a_client_id_of_dots_is_refused() -> None:
     """A broadcasting member's folder has it for a name."""
-    assert check_client_id("10.0.0.1@7") == "10.0.0.1@7"
+    for name in ("10.0.0.1@7", "10.0.0.1@7#123456789"):  # of RocketMQ's old and new Java clients
+        assert check_client_id(name) == name
     for name in ("", ".", "..", "...", "a b"):
         with pytest.raises(BadNameError):
             check_client_id(name)
