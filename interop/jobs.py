@@ -38,6 +38,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     tls_ca: str = ""
     """Path of the authority, for clients that check whose certificate it is: Python's and Node's,
     which are told by gRPC's own variable of the environment."""
+    instance: str | None = None
+    """Of a Java remoting client: its id is address@instance. None: one of its process."""
     namespace: str = ""
 
     # Senders.

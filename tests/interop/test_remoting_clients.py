@@ -257,6 +257,20 @@ async def test_other_consumers_receive_too(scene: Scene, client: str, scenario: 
     assert judge.duplicates(received) == {}
 
 
+@pytest.mark.parametrize("client", JAVA)
+async def test_members_have_the_ids_of_a_default_instance(scene: Scene, client: str) -> None:
+    """address@pid#time: the programs set another instance name else."""
+    await scene.prepare()
+    consumer = await scene.start(client, scene.job("push", instance="7#123456789"))
+
+    sent = await scene.send(client, scene.job("send", count=20, instance="8#123456789"))
+
+    await came(consumer, sent)
+    received = await consumer.stop()
+    assert judge.failures(sent) + judge.failures(received) == []
+    assert judge.duplicates(received) == {}
+
+
 @pytest.mark.parametrize("client", [*JAVA, "go_remoting"])
 async def test_a_request_gets_its_reply(scene: Scene, client: str) -> None:
     await scene.prepare()
