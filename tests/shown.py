@@ -119,6 +119,7 @@ WAYS: dict[str, Way] = {
     "make determinism": Way("tests/sim/cluster_sim/test_world_determinism.py", by="determinism"),
     "make test": Way(not_run="it is what runs all of these"),
     "make check": Way(not_run="make test begins with it"),
+    "make interop": Way(not_run="CI runs it; tests/interop are what it runs"),
     "make help": Way(not_run="it prints what the Makefile says"),
     # -- what an operator orders --
     "paceline cluster transfer g1 --to 2": Way(_OWN),
