@@ -6,13 +6,12 @@ from typing import Any
 import orjson
 import pytest
 import pytest_asyncio
-from tests.support.gateway.real import a_client
+from tests.support.gateway.real import a_client, asked
 from tests.support.gateway.remoting import RemotingClient
 from tests.support.process.harness import eventually, running_cluster
 
 from paceline import AdminClient
 from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode
-from paceline_gateway.remoting.codec.frames import Command
 from paceline_gateway.remoting.codec.store_format import decode_messages
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -31,14 +30,6 @@ async def admin(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Admin
 async def client(admin: AdminClient) -> AsyncIterator[RemotingClient]:
     async with a_client(list((await admin.view()).controllers), admin) as client:
         yield client
-
-
-async def asked(client: RemotingClient, code: int, document: Any = None, **fields: Any) -> Command:
-    """What it answers, which is no error."""
-    body = b"" if document is None else orjson.dumps(document)
-    answer = await client.ask(code, fields, body)
-    assert answer.code == ResponseCode.SUCCESS, answer.remark
-    return answer
 
 
 async def user_of(client: RemotingClient, name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import orjson
 from tests.support.gateway.authenticators import an_authenticator
@@ -13,7 +14,8 @@ from paceline.net.connect import Bootstrap
 from paceline.platform.runtime import SystemClock
 from paceline_gateway.clusters import UserClusters
 from paceline_gateway.connected_clients import ConnectedClients
-from paceline_gateway.remoting.codec.codes import RequestCode
+from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode
+from paceline_gateway.remoting.codec.frames import Command
 from paceline_gateway.remoting.server import RemotingDoor
 
 
@@ -41,3 +43,11 @@ async def a_client(bootstrap: Bootstrap, admin: AdminClient) -> AsyncIterator[Re
         await door.close()
         await users.close()
         await own.close()
+
+
+async def asked(client: RemotingClient, code: int, document: Any = None, **fields: Any) -> Command:
+    """What it answers, which is no error."""
+    body = b"" if document is None else orjson.dumps(document)
+    answer = await client.ask(code, fields, body)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    return answer
