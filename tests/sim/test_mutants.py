@@ -66,7 +66,7 @@ LIKELY = {
     "S26-remoting": 3,
     "S31-source": 1,
     "S31-lock": 5,
-    "S31-receipt": 10,
+    "S31-receipt": 3,
 }
 """Seeds that are tried first, as they caught it last; if one does no more, the others are tried."""
 
