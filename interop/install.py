@@ -184,7 +184,7 @@ LANGUAGES = (
         tools=(JAVAC, MAVEN),
         build=_build_java,
         command=lambda _, built: [
-            *("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+            *("java", "-Xmx256m", "-XX:+UseSerialGC"),
             *("-cp", f"{built}/classes:{built}/libs/*", "Program"),
         ],
     ),

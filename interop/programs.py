@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 from interop.install import installed
-from interop.java import InteropError, end_with_parent
+from interop.java import QUICK_START, InteropError, end_with_parent
 from interop.jobs import Job
 from interop.judge import Event
 
@@ -55,7 +55,9 @@ class Program:
         environment = os.environ | {
             "HOME": str(folder),
             # Java does not ask HOME where its user's home is.
-            "JAVA_TOOL_OPTIONS": f"-Duser.home={folder}",
+            "JAVA_TOOL_OPTIONS": " ".join(
+                [f"-Duser.home={folder}", *([] if job.scenario == "load" else [QUICK_START])]
+            ),
         }
         if job.tls_ca:
             environment["GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"] = job.tls_ca

@@ -41,10 +41,18 @@ class RocketMQ:
     default: SQL filters, recall. Topics are not created by a send, groups are.
     """
 
-    def __init__(self, *, controllers: int = 1, replicas: int = 2, has_rights: bool = False):
+    def __init__(
+        self,
+        *,
+        controllers: int = 1,
+        replicas: int = 2,
+        has_rights: bool = False,
+        is_measured: bool = False,
+    ) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="rocketmq-"))
         self._replicas = replicas
         self._has_rights = has_rights
+        self._is_measured = is_measured
         ports = free_ports(3 + controllers + replicas, host=HOST)
         self.nameserver = f"{HOST}:{ports[0]}"
         """For remoting clients and mqadmin."""
@@ -158,7 +166,12 @@ class RocketMQ:
         flag = "-pc" if name == "proxy" else "-c"
         main = f"org.apache.rocketmq.{main}"
         home = self._home(name)
-        command = java_command(jars, main, flag, str(config), home=home, heap_mb=heap_mb)
+        command = java_command(
+            *(jars, main, flag, str(config)),
+            home=home,
+            heap_mb=heap_mb,
+            is_measured=self._is_measured,
+        )
         self._jvms[name] = await Jvm.start(name, command, log_path=home / "output.log")
 
     async def _until(self, probe: Callable[[], Awaitable[Found | None]], what: str) -> Found:

@@ -38,7 +38,7 @@ from paceline.producer.producer import Producer
 ROUNDS = 3
 BODY_BYTES = 256
 PYTHON_COUNT = 1_500
-JAVA_COUNT = 60_000
+JAVA_COUNT = 200_000
 JAVA_IN_FLIGHT = 512
 RAW_SECONDS = 5.0
 WAITS = 300
@@ -77,7 +77,7 @@ class Bench:
                     yield _row("python", name, in_flight, per_s=rate, of_the_empty=share)
 
     async def java(self) -> AsyncIterator[Row]:
-        rocketmq = RocketMQ()
+        rocketmq = RocketMQ(is_measured=True)
         await rocketmq.start()
         try:
             other = ToolsPeer(
@@ -96,6 +96,8 @@ class Bench:
                     count=JAVA_COUNT,
                     in_flight=JAVA_IN_FLIGHT,
                     body_size=BODY_BYTES,
+                    access_key="",
+                    secret_key="",
                 )
                 pids = self._pids() if peer is self.peer else rocketmq.pids()
                 meter = CpuMeter(pids)

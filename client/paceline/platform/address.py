@@ -1,6 +1,7 @@
 """Pure: network addresses as people write them, "host:port"."""
 
 import ipaddress
+from functools import lru_cache
 from typing import NamedTuple
 
 from paceline.errors import ConfigError
@@ -20,12 +21,17 @@ class Address(NamedTuple):
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it (DESIGN 11: anything else needs protection)."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return _is_loopback(self.host)
+
+
+@lru_cache(maxsize=1024)  # a gateway asks for each request that is signed
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def parse_address(text: str) -> Address:
