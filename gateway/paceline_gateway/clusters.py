@@ -20,12 +20,16 @@ from paceline.net.group_links import GroupLinks
 from paceline.platform.ports import Clock
 from paceline.platform.runtime import SystemClock, cancel_and_wait, pause, spawn
 from paceline.producer.producer import Producer
+from paceline.producer.settings import ProducerSettings
 from paceline.security.identity import Principal
 from paceline.wire.users import ANONYMOUS
 
 CALL_MS_MAX = 60_000
 """No call of a client lasts longer: whoever was asked for later than that may be at work."""
 IDLE_MS = 300_000
+SENDING = ProducerSettings(flights_max=1)
+"""What many clients send while one write is under way makes one batch: with two writes at a time,
+brokers spend twice as much on each message."""
 CLUSTERS_MAX = 1000
 _START_TIMEOUT_MS = 10_000
 _LOOK_MS_MAX = 10_000
@@ -40,7 +44,7 @@ class UserCluster:
     def __init__(self, cluster: Cluster, principal: Principal) -> None:
         self.cluster = cluster
         self.principal = principal
-        self.producer = Producer(cluster)
+        self.producer = Producer(cluster, settings=SENDING)
         self.admin = AdminClient(cluster)
         self.links = GroupLinks(cluster)
         """For calls of brokers that no client object makes."""

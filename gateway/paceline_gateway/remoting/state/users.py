@@ -8,11 +8,10 @@ from typing import Any
 from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.producer.producer import send_library
 from paceline.producer.request_reply import Requester
-from paceline.producer.settings import ProducerSettings
 from paceline.producer.transaction import HalfProducer
 from paceline.producer.transaction_ends import TransactionEndSender
 from paceline.types import GroupName
-from paceline_gateway.clusters import UserCluster
+from paceline_gateway.clusters import SENDING, UserCluster
 from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.remoting.state.checks import Checks
 from paceline_gateway.remoting.state.groups import Groups
@@ -29,17 +28,16 @@ class RemotingUser:
 
     def __init__(self, cluster: UserCluster, clients: ConnectedClients, polls: Shares) -> None:
         """`polls`: requests of all users that wait for messages."""
-        settings = ProducerSettings()
         self._polls = polls
         self.cluster = cluster
         self._release = cluster.hold()
         self.links = cluster.links
-        self.halves = HalfProducer(cluster.cluster, settings=settings)
+        self.halves = HalfProducer(cluster.cluster, settings=SENDING)
         self.requester = Requester(cluster.cluster, partial(send_library, cluster.producer))
         self.ends = TransactionEndSender(
             self.links,
-            timeout_ms=settings.delivery_timeout_ms,
-            attempt_ms=settings.request_timeout_ms,
+            timeout_ms=SENDING.delivery_timeout_ms,
+            attempt_ms=SENDING.request_timeout_ms,
         )
         self.reader = QueueReader(cluster.cluster, kept_bytes_max=_KEPT_BYTES_MAX)
         self.groups = Groups(cluster, clients)
