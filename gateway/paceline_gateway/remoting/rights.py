@@ -94,18 +94,15 @@ class Rights:
         is_super = _word(told.user_type or "Normal", _TYPES, "userType") == UserType.SUPER
         is_enabled = _word(told.user_status or "enable", _STATUSES, "userStatus")
         users = call.user.cluster.admin.users
+        is_new = await _created(users, name, is_super=is_super)
         try:
-            await users.create(name, is_super=is_super)
-        except CommandRefusedError as error:
-            if error.details.get("reason") != "USER_EXISTS":
-                raise
-            there = await users.get(name)
-            is_this = (there["type"] == UserType.SUPER) is is_super and name in _keys(there)
-            if not is_this:
-                raise
-        if not is_enabled:  # copyUser says so; before anybody can sign
-            await users.alter(name, is_enabled=False)
-        await users.add_key(name, name=_KEY_NAME, signs=True, chosen=key)
+            if not is_enabled:  # copyUser says so; before anybody can sign
+                await users.alter(name, is_enabled=False)
+            await users.add_key(name, name=_KEY_NAME, signs=True, chosen=key)
+        except CommandRefusedError:
+            if is_new:  # without a key it could not be made again
+                await users.delete(name)
+            raise
         return call.ok()
 
     async def update_user(self, call: Call) -> Command:
@@ -134,6 +131,20 @@ class Rights:
                 field="password",
             )
         return Credentials(access_key=user, secret_key=password)
+
+
+async def _created(users: Users, name: str, *, is_super: bool) -> bool:
+    """False: it is there with a key of its name, as mqadmin asks each broker."""
+    try:
+        await users.create(name, is_super=is_super)
+    except CommandRefusedError as error:
+        if error.details.get("reason") != "USER_EXISTS":
+            raise
+        there = await users.get(name)
+        if (there["type"] == UserType.SUPER) is not is_super or name not in _keys(there):
+            raise
+        return False
+    return True
 
 
 def _keys(user: Row) -> list[str]:

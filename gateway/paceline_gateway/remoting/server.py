@@ -458,9 +458,14 @@ class RemotingDoor:
             if group in self._listening:
                 continue
             port = self._port + PORT_STEP * number if self._port else 0
-            found = [await self._listen(group, port)]
-            if port:
-                found.append(await self._listen(group, port - VIP_BELOW))
+            found: list[Listening] = []
+            try:
+                for each in (port, port - VIP_BELOW) if port else (0,):
+                    found.append(await self._listen(group, each))
+            except ConfigError:
+                for listening in found:
+                    listening.close()
+                raise
             self._listening[group] = found
 
     async def _listen(self, group: GroupName | None, port: int) -> Listening:

@@ -11,6 +11,7 @@ from tests.support.gateway.remoting import RemotingClient
 from tests.support.process.harness import eventually, running_cluster
 
 from paceline import AdminClient
+from paceline.net.connect import Credentials
 from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode
 from paceline_gateway.remoting.codec.store_format import decode_messages
 
@@ -66,6 +67,24 @@ async def test_a_user_of_mqadmin_has_a_key_that_signs(
     for _ in range(2):
         await asked(client, RequestCode.AUTH_DELETE_USER, username="shop")
     assert await user_of(client, "shop") is None
+
+
+async def test_a_user_whose_key_is_taken_is_not_made(
+    admin: AdminClient, client: RemotingClient
+) -> None:
+    taken = Credentials(access_key="buyer", secret_key=PASSWORD)
+    await admin.users.create("first")
+    await admin.users.add_key("first", name="other", signs=True, chosen=taken)
+    told = orjson.dumps({"password": PASSWORD, "userType": "Normal"})
+
+    for _ in range(2):
+        answer = await client.ask(RequestCode.AUTH_CREATE_USER, {"username": "buyer"}, told)
+
+        assert "there is an access key buyer" in (answer.remark or "")
+        assert "buyer" not in [user["user"] for user in await admin.users.all()]
+    await admin.users.delete("first")
+    again = await client.ask(RequestCode.AUTH_CREATE_USER, {"username": "buyer"}, told)
+    assert again.code == ResponseCode.SUCCESS, again.remark
 
 
 async def test_a_user_that_is_copied_disabled_is_disabled(

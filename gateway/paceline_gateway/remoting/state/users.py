@@ -21,6 +21,7 @@ from paceline_gateway.remoting.state.queue_reader import QueueReader
 from paceline_gateway.shares import Shares, owner_of
 
 _KEPT_BYTES_MAX = 32 * 1024 * 1024
+_ENDING_S = 5.0
 
 
 class RemotingUser:
@@ -71,9 +72,12 @@ class RemotingUser:
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     async def close(self) -> None:
+        """Wait a while for sends under way: one that wants no answer may be the client's last."""
         self.locks.close()
         await self.checks.close()
         await self.groups.close()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_ENDING_S)
         await cancel_and_wait(*self._tasks)
         await self.requester.close()
         await self.halves.close()

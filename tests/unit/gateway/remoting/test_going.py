@@ -1,5 +1,7 @@
 """Clients of the remoting door that go."""
 
+import asyncio
+
 from tests.support.client.consumers import eventually
 from tests.support.gateway.remoting import a_gateway
 from tests.support.process.harness import eventually as eventually_true
@@ -45,6 +47,27 @@ async def test_what_a_client_sent_before_it_went_is_carried_out() -> None:
         await eventually_true(is_committed, within_ms=5_000, what="it is committed")
         await gateway.close()
         await eventually(lambda: gateway.door.dispatcher.users_count == 0)
+
+
+async def test_what_no_request_waits_for_is_carried_out_for_a_user_who_went() -> None:
+    may_end, ended = asyncio.Event(), []
+
+    async def work() -> None:
+        await may_end.wait()
+        ended.append("carried out")
+
+    async with a_gateway() as gateway:
+        client = await gateway.client()
+        await client.send(b"one")
+        dispatcher = gateway.door.dispatcher
+        [user] = dispatcher._users.values()
+        user.spawn(work(), name="send-first")
+
+        await gateway.close()
+        await eventually(lambda: dispatcher.users_count == 0)
+        may_end.set()
+
+        await eventually(lambda: ended == ["carried out"])
 
 
 async def test_a_user_is_released_with_the_last_connection() -> None:
