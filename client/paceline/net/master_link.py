@@ -53,8 +53,8 @@ class MasterLink:
         self.has_failed = False
         """Since the last `on_up`, the connection was lost or an attempt to make one failed."""
         self.refusals = refusals or Refusals(cluster.clock)
-        self._why_refused: PacelineError | None = None
-        """Of the last attempt to connect."""
+        self.why_refused: PacelineError | None = None
+        """The reason, if that is how the last attempt to connect ended."""
         self._cluster = cluster
         self.on_up = on_up
         self._on_down = on_down
@@ -116,8 +116,8 @@ class MasterLink:
                         self._waiters.discard(waiter)
                 return self.connection
         except TimeoutError:
-            if self._why_refused is not None:
-                raise self._why_refused from None
+            if self.why_refused is not None:
+                raise self.why_refused from None
             raise DeadlineError(
                 f"no master of broker group {self.group} was reachable within {timeout_ms:.0f} ms"
             ) from None
@@ -149,7 +149,7 @@ class MasterLink:
                 connection = await self._connect(address)
             except PacelineError as error:
                 log.debug("connect_failed", extra={"address": address, "error": error.message})
-                self._why_refused = error if self.refusals.heard(error) else None
+                self.why_refused = error if self.refusals.heard(error) else None
                 self.has_failed = True
                 self._cluster.watch.doubt()
                 await self._wakeup.wait(backoff.next_ms())
@@ -192,7 +192,7 @@ class MasterLink:
     def _up(self, connection: BrokerConnection) -> None:
         self.connection = connection
         self.has_failed = False
-        self._why_refused = None
+        self.why_refused = None
         connection.on_closed = lambda: self._on_closed(connection)
         if not connection.is_open:
             self._on_closed(connection)

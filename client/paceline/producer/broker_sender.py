@@ -55,6 +55,10 @@ class QueueOutbox(QueueBuffer):
         super().__init__(queue, new_producer_id, kind=kind, compression=compression)
         self.lane = lane
 
+    def never_sent(self) -> PacelineError:
+        """What the master says, if it lets this client in no more."""
+        return self.lane.link.why_refused or super().never_sent()
+
 
 class _Flight:
     """Batches that left in one write and are not all answered."""

@@ -285,7 +285,7 @@ class QueueBuffer:
             kept: deque[Batch] = deque()
             for batch in self.unsent:
                 if batch.deadline <= now:
-                    self._settle(batch, batch.last_refusal or _never_sent(batch))
+                    self._settle(batch, batch.last_refusal or self.never_sent())
                 else:
                     kept.append(batch)
             self.unsent = kept
@@ -296,7 +296,7 @@ class QueueBuffer:
             self._abandon()
             return True
         for batch in overdue:
-            batch.doom = batch.last_refusal or _never_sent(batch)
+            batch.doom = batch.last_refusal or self.never_sent()
         self._is_rewinding = True
         self._resolve_when_quiet()
         return True
@@ -318,6 +318,13 @@ class QueueBuffer:
         if settled:
             self._settled = []
         return settled
+
+    def never_sent(self) -> PacelineError:
+        """Why a batch that no attempt was made for is given up."""
+        return NotMasterError(
+            f"not stored: no master of broker group {self.queue.group} was reachable in time",
+            master=None,
+        )
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -399,13 +406,6 @@ class QueueBuffer:
         if self.producer_epoch > EPOCH_MAX:
             self.producer_id = self._new_producer_id()
             self.producer_epoch = 0
-
-
-def _never_sent(batch: Batch) -> PacelineError:
-    return NotMasterError(
-        f"not stored: no master of broker group {batch.queue.group} was reachable in time",
-        master=None,
-    )
 
 
 def _unknown(batch: Batch) -> PacelineError:

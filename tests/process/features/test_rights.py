@@ -33,6 +33,7 @@ from paceline.message import Message, ReceivedMessage
 from paceline.net.connect import ConnectSettings, Credentials, TokenFile
 from paceline.platform.runtime import SystemClock, pause, spawn
 from paceline.producer.producer import Producer
+from paceline.producer.settings import ProducerSettings
 from paceline.producer.transaction import TransactionProducer, TransactionState
 from paceline.wire.topics import MIXED
 
@@ -141,7 +142,11 @@ async def until(condition: Callable[[], object], what: str) -> None:
 async def test_what_is_taken_away_ends_within_a_second_also_on_open_streams(tmp_path: Path) -> None:
     with running_cluster(tmp_path) as cluster:
         root, shop = await with_users(cluster)
-        async with AdminClient(root) as admin, Producer(shop) as producer:
+        settings = ProducerSettings(request_timeout_ms=1_000, delivery_timeout_ms=3_000)
+        async with (
+            AdminClient(root) as admin,
+            Producer(shop, settings=settings) as producer,
+        ):
             await admin.security.set("on")
             await producer.send(Message("orders", b"before"))
 
@@ -154,6 +159,8 @@ async def test_what_is_taken_away_ends_within_a_second_also_on_open_streams(tmp_
             with pytest.raises(UnauthenticatedError):
                 async with Producer(shop):
                     pass
+            with pytest.raises(UnauthenticatedError):
+                await producer.send(Message("orders", b"after"))
         assert taken_ms < 1_000
 
 
