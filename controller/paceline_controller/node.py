@@ -269,7 +269,6 @@ class ControllerNode:
         if self._provider is not None:
             self._watching.append(spawn(self._provider.watch(), name="identity-provider"))
         self._audit.start()
-        self.supervisor.start()
         await self.quorum.start()
         self._has_recovered = True
         self._restored(0)  # what the quorum recovered

@@ -20,7 +20,7 @@ log = logging.getLogger("paceline.controller")
 EXIT_HUNG = 70
 """EX_SOFTWARE of sysexits.h."""
 BEAT_MS = 200
-LOOK_MS = 100
+LOOK_MS = 200
 OVERSLEPT_MS = 300
 """A look that comes later than this was not awake: nor was the loop, perhaps."""
 

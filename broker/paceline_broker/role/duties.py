@@ -162,8 +162,10 @@ class Duties:
             self._role.tell_floor()
 
     async def _keep_checkpoints(self) -> None:
+        interval_ms = self._config.checkpoint_interval_ms
         while True:
-            await pause(TICK_MS)
+            due_ms = self._checkpoint_ms + interval_ms - self._clock.monotonic_ms()
+            await pause(TICK_MS if self._store.is_checkpoint_pending else max(due_ms, TICK_MS))
             await self._checkpoint_if_due(self._clock.monotonic_ms())
 
     async def _checkpoint_if_due(self, now: int) -> None:

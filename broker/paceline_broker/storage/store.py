@@ -209,6 +209,11 @@ class Store:
                 snapshot=self.projections.snapshot_pieces(),
             )
 
+    @property
+    def is_checkpoint_pending(self) -> bool:
+        """One waits until its position is confirmed and flushed."""
+        return self._pending is not None
+
     async def finish_checkpoint(self) -> bool:
         """Write the pending snapshot if its position is confirmed and flushed; True if written."""
         pending = self._pending

@@ -254,7 +254,8 @@ class Liveness:
 
     def _notice_stall(self, now_ms: int) -> None:
         """With every event: what is read first after a stall must not be judged by old clocks."""
-        if self._looked_ms is not None and now_ms - self._looked_ms > TICK_MS + STALL_MS_MAX:
+        since_ms = now_ms if self._looked_ms is None else self._looked_ms
+        if self._is_leader and now_ms - since_ms > TICK_MS + STALL_MS_MAX:
             self._floor_ms = now_ms
             self._restarts += 1
             for watch in self._watches.values():

@@ -89,7 +89,7 @@ class StateChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """Every TICK_MS."""
+    """Every TICK_MS, while this controller leads."""
 
 
 LivenessEvent: TypeAlias = (

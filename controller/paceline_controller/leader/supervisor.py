@@ -86,7 +86,6 @@ class Supervisor:
         self.beats = Beats()
         self.transfers = Transfers(machine, hub)
         self._is_looking = False
-        self._ticking: asyncio.Task[None] | None = None
         self._leading: asyncio.Task[None] | None = None
         self._work: set[asyncio.Task[None]] = set()
         self.is_leading = False
@@ -97,11 +96,8 @@ class Supervisor:
         """For reading: beliefs and reports."""
         return self._liveness
 
-    def start(self) -> None:
-        self._ticking = spawn(self._tick(), name="liveness_tick")
-
     async def stop(self) -> None:
-        await cancel_and_wait(self._ticking, self._leading, *self._work)
+        await cancel_and_wait(self._leading, *self._work)
 
     # -- what happens -------------------------------------------------------------------------
 
@@ -254,17 +250,18 @@ class Supervisor:
     # -- tasks --------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
+        """Judge by the clock, while this node leads; a follower judges nothing."""
         told_ms = self._clock.monotonic_ms()
         while True:
             await pause(TICK_MS)
             self._step(Tick())
             now = self._clock.monotonic_ms()
-            if self.is_leading and now - told_ms >= TIME_INTERVAL_MS:
+            if now - told_ms >= TIME_INTERVAL_MS:
                 told_ms = now
                 self._spawn(self._move_time(), name="move_time")
 
     async def _lead(self, term: int) -> None:
-        """Announce this leadership; until that is applied, nothing is judged (R15)."""
+        """Announce this leadership; until that is applied, nothing is judged (R15). Then judge."""
         while True:
             try:
                 result = await self._proposer.begin(self._make_lead(term))
@@ -283,6 +280,7 @@ class Supervisor:
         log.info("leading", extra={"term": term})
         self._on_lead()
         self._step(LeadershipChanged(is_leader=True, term=term))
+        await self._tick()
 
     async def _probe(self, target: ProbeTarget) -> None:
         finished = await self._prober.probe(target)

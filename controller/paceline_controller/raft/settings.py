@@ -61,8 +61,9 @@ class RaftSettings:
     """A leader that no majority answered for so long steps down (the library's default is 30 s)."""
 
     candidate_tick_ms: int = 20
-    idle_tick_ms: int = 100
-    """Longest sleep of the ticker of a follower or leader; messages and proposals tick at once."""
+    idle_tick_ms: int = 300
+    """Longest sleep of the ticker of a follower or leader; messages and proposals tick at once. It
+    is well above `append_ms`: messages would be just behind it."""
 
     compact_after_entries: int = 50_000
     """Snapshot and cut when the journal holds so many entries. Rare on purpose: fewer passes

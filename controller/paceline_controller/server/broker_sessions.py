@@ -45,7 +45,8 @@ log = logging.getLogger("paceline.controller")
 
 HELLO_TIMEOUT_S = 5.0
 SESSIONS_MAX = 1024
-TIME_INTERVAL_MS = 1000
+TIME_INTERVAL_MS = 600
+"""Within the time after which a broker that hears nothing asks whether somebody is there."""
 SILENCES_MAX = 4
 """Heartbeat timeouts without a word after which a connection is closed."""
 

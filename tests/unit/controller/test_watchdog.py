@@ -32,13 +32,13 @@ def looks(judge: HangJudge, *gaps_ms: int, beats: int = 1) -> list[bool]:
 
 
 def test_a_loop_without_a_beat_hangs_after_the_limit() -> None:
-    judge = HangJudge(limit_ms=500, now_ms=0)
+    judge = HangJudge(limit_ms=5 * LOOK_MS, now_ms=0)
 
     assert looks(judge, *[LOOK_MS] * 6) == [False] * 5 + [True]
 
 
 def test_a_beat_starts_the_count_again() -> None:
-    judge = HangJudge(limit_ms=500, now_ms=0)
+    judge = HangJudge(limit_ms=5 * LOOK_MS, now_ms=0)
 
     assert not any(judge.look(beats=at // 4, now_ms=at * LOOK_MS) for at in range(1, 40))
 
@@ -46,7 +46,7 @@ def test_a_beat_starts_the_count_again() -> None:
 @pytest.mark.parametrize("gap_ms", [1_000, 60_000])
 def test_a_stopped_process_does_not_hang(gap_ms: int) -> None:
     """After SIGCONT the thread may look before the loop has had its turn."""
-    judge = HangJudge(limit_ms=500, now_ms=0)
+    judge = HangJudge(limit_ms=5 * LOOK_MS, now_ms=0)
 
     assert looks(judge, LOOK_MS, LOOK_MS, gap_ms, LOOK_MS, LOOK_MS) == [False] * 5
 

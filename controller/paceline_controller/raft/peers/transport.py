@@ -115,6 +115,8 @@ class _Link:
         self.seals = seals
         self.silent_rounds = 0
         """Of pings, since the last frame came."""
+        self.has_spoken = False
+        """Since the last ping, or the time for one."""
 
     def write(self, payload: bytes) -> None:
         assert len(payload) <= FRAME_BYTES_MAX, len(payload)
@@ -123,6 +125,7 @@ class _Link:
             self.writer.transport.abort()
         elif not self.writer.transport.is_closing():
             self.writer.write(self.seals.outgoing.record((payload,)))
+            self.has_spoken = True
 
 
 class Links:
@@ -442,7 +445,9 @@ class Links:
                     link.writer.transport.abort()
                     continue
                 link.silent_rounds += 1
-                link.write(PING)
+                if not link.has_spoken:
+                    link.write(PING)
+                link.has_spoken = False
 
     # -- inside ------------------------------------------------------------------------------------
 

@@ -45,6 +45,7 @@ class StuckStore:
 
     def __init__(self) -> None:
         self.log = SimpleNamespace(flushed=0, written=100)
+        self.is_checkpoint_pending = True
         self.is_waiting = asyncio.Event()
 
     def prepare_checkpoint(self) -> bool:
