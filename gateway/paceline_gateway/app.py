@@ -41,7 +41,7 @@ from paceline_gateway.config import GatewayConfig
 from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.doors import Door, DoorContext
 from paceline_gateway.http import GatewayHttp
-from paceline_gateway.identity import Authenticator, ToldSecurity
+from paceline_gateway.identity import NOT_TOLD, Authenticator, ToldSecurity
 from paceline_gateway.on_behalf import OnBehalf
 
 log = logging.getLogger("paceline.gateway")
@@ -107,6 +107,7 @@ class Gateway:
             clock,
             tokens=Tokens(lambda: secrets.all),
             is_current=lambda: self.told.known.is_set(),
+            not_current=NOT_TOLD,
             is_closed=config.is_closed,
         )
         self._proofs = NodeProofs(
@@ -233,7 +234,7 @@ class Gateway:
 
     def _why_not_ready(self) -> str:
         if not self.told.known.is_set():
-            return "no controller has told users and rights yet"
+            return f"no controller has told users and rights yet{self.told.why_not}"
         if self.cluster.view is None:
             return "no controller has told the routes yet"
         return "" if self._are_open else "the doors are not open"

@@ -7,6 +7,7 @@ signature a request has. What the user may then do, the nodes decide that he rea
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from http import HTTPStatus
 
 import aiohttp
 import msgspec
@@ -23,7 +24,7 @@ from paceline.security.identity import Principal, Signed
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial
 from paceline.wire.users import ANONYMOUS, Security
-from paceline_gateway.signatures import ACCESS_KEY, grpc_signature, remoting_signature
+from paceline_gateway.signatures import ACCESS_KEY, NO_KEY, grpc_signature, remoting_signature
 
 log = logging.getLogger("paceline.gateway")
 
@@ -34,9 +35,11 @@ _SLACK_S = 3.0
 _LATE = 5
 """Rounds of all controllers, over a second and a half, after which somebody should look why."""
 _NEWEST = 2**31 - 1
-_NO_KEY = (
-    "this cluster has users and rights: give this client an access key that signs and its secret"
-    " key (paceline user add-key USER --signs)"
+
+
+NOT_TOLD = (
+    "this gateway has not heard from a controller yet who may do what: ask again, or another"
+    " gateway; its log and /readyz say why"
 )
 
 
@@ -57,8 +60,12 @@ class ToldSecurity:
         self._access, self._controllers = access, controllers
         self._proofs, self._dial, self._random = proofs, dial, random
         self._local = (source_host, 0) if source_host else None
+        self._warned: dict[str, str] = {}
+        """Controller -> the reason that was warned of last."""
         self.known = asyncio.Event()
         """A controller has told them."""
+        self.why_not = ""
+        """Why the last one that was asked did not; begins with a colon."""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -73,14 +80,28 @@ class ToldSecurity:
                 try:
                     await self._ask(http, address)
                 except (PacelineError, aiohttp.ClientError, OSError, TimeoutError) as error:
-                    why = error.message if isinstance(error, PacelineError) else repr(error)
-                    is_late = not self.known.is_set() and turn >= _LATE * len(self._controllers)
-                    level = logging.WARNING if is_late else logging.INFO
-                    log.log(level, "security_not_told", extra={"controller": address, "why": why})
+                    self._failed(address, error, turn)
                     if turn % len(self._controllers) == 0:
                         await pause(backoff.next_ms())
                 else:
+                    self.why_not = ""
+                    self._warned.clear()
                     backoff.reset()
+
+    def _failed(self, address: str, error: Exception, turn: int) -> None:
+        """A reason that lasts is warned of once for each controller."""
+        if isinstance(error, aiohttp.ClientConnectorError):
+            why = f"{address} cannot be reached: {error.os_error}"
+        else:
+            why = error.message if isinstance(error, PacelineError) else f"{address}: {error!r}"
+        self.why_not = f": {why}"
+        is_late = not self.known.is_set() and turn >= _LATE * len(self._controllers)
+        level = logging.INFO
+        if is_late:
+            is_new = self._warned.get(address) != why
+            self._warned[address] = why
+            level = logging.WARNING if is_new else logging.DEBUG
+        log.log(level, "security_not_told", extra={"controller": address, "why": why})
 
     async def _ask(self, http: aiohttp.ClientSession, address: str) -> None:
         wait_ms = WATCH_MS if self.known.is_set() else 0
@@ -104,6 +125,13 @@ class ToldSecurity:
 
 
 def _problem(address: str, status: int, content: bytes) -> PacelineError:
+    if status == HTTPStatus.NOT_FOUND:
+        return PeerError(f"{address} is no controller: see the setting controllers")
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return PeerError(
+            f"{address} does not accept that this gateway is a node of its cluster: see the setting"
+            " secret_file, and whether the clocks of both agree"
+        )
     try:
         return from_problem(msgspec.json.decode(content))
     except (msgspec.MsgspecError, PacelineError, AttributeError, TypeError):
@@ -202,7 +230,7 @@ class Authenticator:
             found = access.authenticate_certificate(certified, source=source)
         is_nobody = found.user == ANONYMOUS and ANONYMOUS not in access.security.policies
         if is_nobody and access.is_enforced:
-            raise UnauthenticatedError(_NO_KEY)
+            raise UnauthenticatedError(NO_KEY)
         return found
 
     def check_encrypted(

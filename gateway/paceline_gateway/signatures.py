@@ -18,6 +18,10 @@ from paceline.security.identity import Signed
 ALGORITHM = "MQv2-HMAC-SHA1"
 ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
 """Fields of a remoting header."""
+NO_KEY = (
+    "this cluster has users and rights: give this client an access key that signs and its secret"
+    " key (paceline user add-key USER --signs)"
+)
 DATE_AGE_MS_MAX = 26 * 3600 * 1000
 """Python's client sends its local time as if it were UTC, up to 14 hours off; and a day besides."""
 _UNIQUE_MSG_QUERY_FLAG, _V4_9_3 = "_UNIQUE_KEY_QUERY", 399
@@ -40,7 +44,9 @@ def grpc_signature(authorization: str, date_time: str | None, *, now_unix_ms: in
         shown = bytes.fromhex(parts.get(SIGNATURE, ""))
     except ValueError:
         shown = b""
-    if not access_key or not shown:
+    if not access_key:
+        raise UnauthenticatedError(NO_KEY)
+    if not shown:
         raise UnauthenticatedError(
             "the authorization header must have Credential=KEY and Signature=HEXADECIMAL"
         )

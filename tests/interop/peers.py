@@ -140,8 +140,12 @@ class ToolsPeer:
         return sum(int(row[3]) - int(row[2]) for row in rows if len(row) > 3 and row[3].isdigit())
 
     async def kill_master(self) -> None:
-        assert self._owned is not None, "only of a RocketMQ that the tests started"
-        await self._owned.kill_master()
+        """It comes back as a replica: others are to find a whole cluster."""
+        rocketmq = self._owned
+        assert rocketmq is not None, "only of a RocketMQ that the tests started"
+        await rocketmq.wait_for_replicas()
+        killed = await rocketmq.kill_master()
+        await rocketmq.start_broker(rocketmq.brokers.index(killed))
 
     async def _create(self, command: str, made: list[dict[str, Any]]) -> None:
         with tempfile.NamedTemporaryFile(suffix=".json") as file:

@@ -122,8 +122,8 @@ class Messages:
             self._routes.check_writable(topic)
         elif topic.message_type == FIFO and not all(request.chosen_by):
             raise MessageTypeError(
-                f"topic {topic.topic} is of type FIFO: give each message a key or a sharding key,"
-                " or name the queue",
+                f"topic {topic.topic} is of type FIFO: give each message a sharding key (in"
+                " gRPC clients a message group) or a key, or name the queue",
                 topic=topic.topic,
                 message_type=FIFO,
                 field="key",

@@ -93,8 +93,8 @@ class Route:
         """What is wrong with a message without a key, where it `needs_key`."""
         topic = self.topic.topic
         return MessageTypeError(
-            f"topic {topic} is of type FIFO: give each message a key or a sharding key, or"
-            " name its queue",
+            f"topic {topic} is of type FIFO: give each message a sharding key (in gRPC clients a"
+            " message group) or a key, or name its queue",
             topic=topic,
             message_type=FIFO,
         )

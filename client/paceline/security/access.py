@@ -64,6 +64,10 @@ _WHO = (
 )
 
 
+_NOT_CURRENT = (
+    "this node has just started and does not know yet who may do what, because it has not caught up"
+    " with a leader: ask another node, or again"
+)
 ASKING: ContextVar[str | None] = ContextVar("asking", default=None)
 """The user on whose behalf a request is carried out, if quotas bound it: what is made is his."""
 _SEES = {ResourceType.TOPIC: SEE_TOPIC, ResourceType.GROUP: SEE_GROUP}
@@ -89,15 +93,17 @@ class Access:
         topic_name: Callable[[int], str] = str,
         tokens: Tokens | None = None,
         is_current: Callable[[], bool] = lambda: True,
+        not_current: str = _NOT_CURRENT,
         is_closed: bool = False,
     ) -> None:
         """`topic_name`: of a topic id that a request names; it raises TopicNotFoundError.
-        `is_current`: whether this node knows users and rights; before, nobody may do anything.
+        `is_current`: whether this node knows users and rights; before, nobody may do anything, and
+        is told `not_current`.
         `is_closed`: rights are enforced here whatever the cluster says, and before it has said it.
         """
         self._clock = clock
         self._identities = Identities(clock, tokens or Tokens())
-        self._is_current = is_current
+        self._is_current, self._not_current = is_current, not_current
         self.is_closed = is_closed
         self.topic_name = topic_name
         self._security = Security()
@@ -248,10 +254,7 @@ class Access:
     def check_current(self) -> None:
         """NotYetAvailableError before this node knows users and rights."""
         if not self._is_current():
-            raise NotYetAvailableError(
-                "this node has just started and does not know yet who may do what, because it has"
-                " not caught up with a leader: ask another node, or again"
-            )
+            raise NotYetAvailableError(self._not_current)
 
     def require(
         self,

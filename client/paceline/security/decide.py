@@ -48,6 +48,8 @@ class Verdict(NamedTuple):
     """A sentence without its full stop."""
     entry: PolicyEntry | None = None
     """What decided; None: no entry did."""
+    given: tuple[Action, ...] = ()
+    """If none did: what the custom policy allows on that very resource."""
 
 
 class _Rule(NamedTuple):
@@ -160,7 +162,8 @@ class Rules:
             if verdict.is_allowed:
                 return verdict
             refusals.append(verdict)
-        return next((each for each in refusals if each.entry is not None), refusals[0])
+        refused = next((each for each in refusals if each.entry is not None), refusals[0])
+        return refused if refused.entry is not None else _with_given(refused, user, resource, named)
 
     def has_sources(self, user: str) -> bool:
         """Whether what is decided for a user depends on where it comes from."""
@@ -173,6 +176,24 @@ class Rules:
             policy = self._security.policies.get(user, Policy())
             ready = self._ready[user] = (PolicyIndex(policy.custom), PolicyIndex(policy.default))
         return ready
+
+
+def _with_given(
+    refused: Verdict, user: str, resource: Resource, named: Sequence[list[_Rule]]
+) -> Verdict:
+    """A verdict that tells which other actions the custom policy allows on that very resource."""
+    given = [
+        action
+        for rule in named[0]
+        if rule.entry.resource == str(resource)
+        and rule.entry.decision is Decision.ALLOW
+        and not rule.networks
+        for action in rule.entry.actions
+    ]
+    if not given:
+        return refused
+    why = f"the custom policy of {user} allows only {','.join(given)} on it"
+    return refused._replace(why=why, given=tuple(given))
 
 
 def _decide_one(
@@ -206,7 +227,8 @@ def refusal(
     """What a user is told who may do none of the actions."""
     what = f"{user} may not {either(actions)} on {resource}: {verdict.why}"
     if verdict.entry is None:
-        give = f"paceline acl set {user} --resource {resource} --actions {actions[0]}"
+        wanted = ",".join((*verdict.given, actions[0]))  # `set` replaces what is there
+        give = f"paceline acl set {user} --resource {resource} --actions {wanted}"
         what += f"; a super user can allow it ({give})"
     return NotAuthorizedError(
         what,

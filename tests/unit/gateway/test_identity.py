@@ -3,13 +3,17 @@
 import base64
 import hashlib
 import hmac
+import logging
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from msgspec import structs
 from tests.support.controller.harness import SECRET, controllers, eventually
 from tests.support.rights import SECRETS, a_security, bearer, entry
 
+from paceline.cli.local.free_ports import free_ports
 from paceline.errors import NotYetAvailableError, UnauthenticatedError
 from paceline.platform.runtime import ManualClock, SystemClock, SystemRandom, cancel_and_wait, spawn
 from paceline.platform.secret import ClusterSecrets
@@ -20,7 +24,7 @@ from paceline.security.sealed_keys import seal_key
 from paceline.security.tokens import Tokens
 from paceline.wire.rights import PUB
 from paceline.wire.users import Mode, PolicyEntry, Security, User
-from paceline_gateway.identity import Authenticator, ToldSecurity
+from paceline_gateway.identity import _LATE, Authenticator, ToldSecurity
 
 FAR = "192.0.2.7"
 DATE = "20260301T101500Z"
@@ -132,6 +136,7 @@ def test_a_password_is_refused_where_others_could_read_it() -> None:
         ({"form": "Bearer {}.{}"}, "must begin with MQv2-HMAC-SHA1"),
         ({"form": "MQv2-HMAC-SHA1 Credential={}"}, "must have Credential=KEY and Signature"),
         ({"form": "MQv2-HMAC-SHA1 Credential={}, Signature=no{}"}, "Signature=HEXADECIMAL"),
+        ({"access_key": ""}, "give this client an access key that signs"),
         ({"is_encrypted": False}, "allow_plaintext = true"),
     ],
 )
@@ -285,6 +290,33 @@ async def test_nobody_but_nodes_is_told_all_users(caplog: pytest.LogCaptureFixtu
 
     assert (nobody, root) == (403, 403)
     assert not told.known.is_set()
+    assert "does not accept that this gateway is a node of its cluster" in told.why_not
+
+
+async def test_a_gateway_says_why_no_controller_tells_it_anything(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asked = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        raise web.HTTPNotFound
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    async with TestServer(app) as broker:
+        free = free_ports(1, host="127.0.0.1")[0]
+        addresses = [f"127.0.0.1:{broker.port}", f"127.0.0.1:{free}"]
+        told = a_gateway(Access(SystemClock()), addresses)
+        running = spawn(told.run(), name="told")
+        await eventually(lambda: len(asked) > _LATE + 1, "it tried often")
+        await cancel_and_wait(running)
+
+    warned = [each for each in caplog.records if each.levelno == logging.WARNING]
+    whys = sorted(getattr(each, "why") for each in warned)  # noqa: B009
+    assert len(whys) == 2, whys
+    assert any(f"{addresses[0]} is no controller" in why for why in whys)
+    assert any(f"{addresses[1]} cannot be reached" in why for why in whys)
 
 
 def test_whoever_is_refused_is_told_of_with_door_source_and_why() -> None:

@@ -30,10 +30,10 @@ class GatewayPorts(NamedTuple):
 
 def parse_doors(text: str) -> tuple[str, ...]:
     """What --doors names. ConfigError."""
-    named = [each.strip() for each in text.split(",") if each.strip()]
+    named = [each.strip() for each in text.split(",")] if text.strip() else []
     unknown = sorted(set(named) - set(DOORS))
     if unknown:
-        raise ConfigError(f"--doors {unknown[0]}: there are {' and '.join(DOORS)}")
+        raise ConfigError(f"--doors {unknown[0] or text}: there are {' and '.join(DOORS)}")
     return tuple(door for door in DOORS if door in named)
 
 

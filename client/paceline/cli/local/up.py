@@ -32,7 +32,7 @@ from paceline.cli.local.local_cluster import (
     Owner,
 )
 from paceline.cli.local.local_gateways import GATEWAYS_MAX, parse_doors
-from paceline.errors import BadRequestError, DeadlineError, PacelineError
+from paceline.errors import BadRequestError, ConfigError, DeadlineError, PacelineError
 from paceline.platform.runtime import SystemClock, cancel_and_wait, pause, spawn
 from paceline.wire.cluster import ClusterView
 
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from paceline.admin.users import FirstKey
 
 STATUS_INTERVAL_MS = 250
+"""How often nodes are looked after."""
+ASK_INTERVAL_MS = 1_000
+"""How often a cluster that is ready is asked how it does, where no picture of that is shown."""
 READY_TIMEOUT_MS = 30_000
 RESTART_AFTER_MS = 2_000
 
@@ -120,6 +123,8 @@ def command(
     as_json: bool,
 ) -> None:
     """Start a whole cluster on this machine as real processes; Ctrl-C stops it."""
+    if gateways > 1 and not doors.strip():
+        raise ConfigError(f"--gateways {gateways}: name their doors too, --doors grpc,remoting")
     plan = ClusterPlan(
         data_dir=data_dir,
         controllers=controllers,
@@ -182,12 +187,16 @@ class _Watcher:
         console = Console()
         clock = SystemClock()
         restart_at: dict[str, int] = {}
+        asked_ms = 0
         is_live = console.is_terminal and not self.as_json
         shown: Live | contextlib.nullcontext[None]
         shown = Live(console=console, auto_refresh=False) if is_live else contextlib.nullcontext()
         with shown as live:
             while not stop.is_set():
-                await self._refresh(session)
+                is_asked = self.ready_ms is None or is_live
+                if is_asked or clock.monotonic_ms() - asked_ms >= ASK_INTERVAL_MS:
+                    asked_ms = clock.monotonic_ms()
+                    await self._refresh(session)
                 self._note_deaths(clock, restart_at)
                 if self.ready_ms is None and self._is_ready():
                     self.ready_ms = clock.monotonic_ms() - self.began_ms
@@ -291,6 +300,13 @@ class _Watcher:
     def _what_is_missing(self) -> str:
         if self._has_masters():
             return "a gateway does not open its doors"
+        running = [node for node in self.cluster.nodes if node.is_running]
+        silent = sum(node.name not in self.statuses for node in running)
+        if silent:
+            return (
+                f"{silent} of {len(running)} processes have not answered yet, perhaps because the"
+                " machine is busy"
+            )
         return "no master was elected"
 
     def _is_ready(self) -> bool:

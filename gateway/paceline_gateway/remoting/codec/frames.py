@@ -34,6 +34,12 @@ _BINARY = struct.Struct(">hBhiii")
 _LENGTH = struct.Struct(">i")
 _KEY_LENGTH = struct.Struct(">h")
 _OTHER = LANGUAGES.index("OTHER")
+_OTHERS = {
+    b"PRI": "a client speaks gRPC here",
+    **dict.fromkeys((b"GET", b"POS", b"PUT", b"HEA"), "a client speaks HTTP here"),
+    **{bytes((0x16, 0x03, minor)): "a client speaks TLS where none is" for minor in range(1, 4)},
+}
+"""Of what clients of other protocols begin with: those that come to the wrong port."""
 _EXACT_BELOW = 2**53
 """Numbers of JavaScript, by which ali-ons reads physical offsets, are not exact from there on: a
 broker group's log comes there with 128 GiB."""
@@ -137,6 +143,9 @@ def take_frames(received: Buffer, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> 
 def _check_lengths(length: int, header_bytes: int, *, frame_bytes_max: int) -> None:
     """BadRequestError for lengths that no frame has, before the frame is there."""
     if not 4 <= length <= frame_bytes_max:
+        other = _OTHERS.get(length.to_bytes(4, "big")[:3])
+        if other is not None:
+            raise BadRequestError(f"{other}: this is the door of remoting clients")
         raise BadRequestError(f"a frame of {length} bytes; they have 4 to {frame_bytes_max}")
     if header_bytes > min(HEADER_BYTES_MAX, length - 4):
         raise BadRequestError(

@@ -106,8 +106,15 @@ def test_a_port_in_use_leaves_no_new_folder_behind(
 def test_doors_are_named_in_any_order() -> None:
     assert parse_doors("remoting, grpc") == ("grpc", "remoting")
     assert parse_doors("") == ()
-    with pytest.raises(ConfigError, match="--doors kafka: there are grpc and remoting"):
-        parse_doors("kafka")
+    for text, named in (("kafka", "kafka"), ("grpc,,remoting", "grpc,,remoting")):
+        with pytest.raises(ConfigError, match=f"--doors {named}: there are grpc and remoting"):
+            parse_doors(text)
+
+
+def test_gateways_have_doors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["up", "--gateways", "2"]) == 2
+
+    assert "name their doors too, --doors grpc,remoting" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("has_tls", [False, True])

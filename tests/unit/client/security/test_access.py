@@ -164,6 +164,17 @@ def test_needs_are_checked_for_each_thing_that_a_request_names() -> None:
     assert "paceline acl set ana --resource Group:other --actions Sub" in refused.value.message
 
 
+def test_what_a_refusal_advises_takes_no_right_away() -> None:
+    access = an_access(a_security(ana=(entry("Topic:orders", SUB),)))
+
+    with pytest.raises(NotAuthorizedError) as refused:
+        of(access, "ana").check_topic("orders", PUB)
+
+    message = refused.value.message
+    assert "the custom policy of ana allows only Sub on it" in message
+    assert "paceline acl set ana --resource Topic:orders --actions Sub,Pub" in message
+
+
 def test_a_refusal_tells_no_name_to_whoever_tries_numbers() -> None:
     """Of topics and groups of other namespaces, above all."""
     access = an_access(a_security(ana=(entry("Topic:orders", PUB),)))

@@ -64,6 +64,22 @@ def test_a_command_is_read_as_it_was_written(
             assert getattr(found, name) == getattr(command, name), name
 
 
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"PRI * HTTP/2.0\r\n", "speaks gRPC"),
+        (b"GET / HTTP/1.1\r\n", "speaks HTTP"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "speaks TLS"),
+        (b"\x70\x00\x00\x00\x00\x00\x00\x00", "a frame of 1879048192 bytes"),
+    ],
+)
+def test_a_client_of_another_protocol_is_recognised(content: bytes, what: str) -> None:
+    fault = take_frames(content).fault
+
+    assert fault is not None
+    assert what in fault.message
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_are_commands_or_a_fault(content: bytes) -> None:
     taken = take_frames(content)
