@@ -168,7 +168,17 @@ class OffsetCalls:
                 key = queue_key(row.topic_id, row.queue)
                 stored_ms = await self._planner.stored_at(key, row.offset or 0)
                 row.behind_ms = 0 if stored_ms is None else max(0, now_ms - stored_ms)
+            if asked.times and row.start < row.end:
+                await self._tell_times(row)
         return wire.LagOf(rows, sum(row.lag for row in rows))
+
+    async def _tell_times(self, row: wire.LagRow) -> None:
+        """Of a queue that has messages."""
+        key, stored_at = queue_key(row.topic_id, row.queue), self._planner.stored_at
+        row.first_unix_ms = await stored_at(key, row.start)
+        row.last_unix_ms = await stored_at(key, row.end - 1)
+        if row.offset is not None and row.offset > row.start:
+            row.consumed_unix_ms = await stored_at(key, min(row.offset, row.end) - 1)
 
     def _lag(
         self, projections: Projections, group: str, key: int, committed: Committed | None

@@ -122,7 +122,7 @@ class Ends(Request[Ranges], kw_only=True):
     queues: Annotated[list[QueueOf], Meta(min_length=1, max_length=QUEUES_MAX)]
 
 
-class LagRow(RangeRow, kw_only=True):
+class LagRow(RangeRow, kw_only=True, omit_defaults=True):
     """How far a group is behind on a queue."""
 
     topic: str
@@ -132,6 +132,12 @@ class LagRow(RangeRow, kw_only=True):
     behind_ms: int
     in_flight: int
     """Messages that are out at simple consumers."""
+    first_unix_ms: int | None = None
+    """When the first message was stored, if `times` were asked for and there is one."""
+    last_unix_ms: int | None = None
+    """The same of the last message."""
+    consumed_unix_ms: int | None = None
+    """The same of the last message before `offset`."""
 
 
 class LagOf(Answer):
@@ -156,6 +162,8 @@ class Lag(Request[LagOf], kw_only=True):
     needs = (on_group(SUB, GET), on_topic(SUB, GET, field="queues"))
     group: Text
     queues: Annotated[list[SegmentOf], Meta(max_length=QUEUES_MAX)] | None = None
+    times: bool = False
+    """Also tell when messages of each queue were stored."""
 
 
 class ResetsOf(Answer):

@@ -207,6 +207,31 @@ async def test_lag_is_told_in_messages_and_in_time() -> None:
     await bench.service.close()
 
 
+async def test_the_times_of_queues_are_told_if_they_are_asked_for() -> None:
+    bench = Bench()
+    began_ms = bench.clock.unix_ms()
+    for _ in range(3):
+        stored(bench, 10)
+        bench.clock.advance(60_000)
+    for group, offset in (("new", 0), ("behind", 11), ("done", 30)):
+        await bench.call("commit", group=group, offsets=[{**QUEUE, "offset": offset}])
+
+    async def told(group: str, **more: Any) -> list[Any]:
+        rows = (await bench.call("lag", group=group, **more))["queues"]
+        names = ("first_unix_ms", "last_unix_ms", "consumed_unix_ms")
+        return [
+            tuple((row[name] - began_ms) // 60_000 for name in names if name in row) for row in rows
+        ]
+
+    assert await told("done") == [()]
+    assert await told("new", times=True) == [(0, 2)]
+    assert await told("behind", times=True) == [(0, 2, 1)]
+    assert await told("done", times=True) == [(0, 2, 2)]
+    empty = [{"topic_id": 1, "queue": 1}]
+    assert await told("nobody", times=True, queues=empty) == [()]
+    await bench.service.close()
+
+
 async def test_queues_that_a_group_has_still_before_it_are_unread() -> None:
     bench = Bench()
     for queue in (0, 1):
