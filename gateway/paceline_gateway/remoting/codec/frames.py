@@ -43,8 +43,10 @@ _OTHERS = {
 _EXACT_BELOW = 2**53
 """Numbers of JavaScript, by which ali-ons reads physical offsets, are not exact from there on: a
 broker group's log comes there with 128 GiB."""
-_BRACES = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]')
-_BARE = re.compile(rb'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(?=\s*:)')
+_STRING = rb'"(?:[^"\\]+|\\.?)*+"?'
+"""Also one that does not end: it is read once, not again from each quote in it."""
+_BRACES = re.compile(_STRING + rb"|[{}]", re.DOTALL)
+_BARE = re.compile(_STRING + rb"|([{,]\s*)(-?\d+)(?=\s*:)", re.DOTALL)
 
 
 class Command:

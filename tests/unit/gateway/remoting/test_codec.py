@@ -123,6 +123,16 @@ def test_an_object_is_found_as_fastjson_writes_it() -> None:
             object_in(wrong, "table")
 
 
+@pytest.mark.timeout(30)
+def test_a_string_that_never_ends_is_refused_at_once() -> None:
+    endless = b'{"table":{"' + b'\\"' * 1_000_000
+
+    with pytest.raises(BadRequestError):
+        lenient_json(endless)
+    with pytest.raises(BadRequestError):
+        object_in(endless, "table")
+
+
 def test_headers_have_numbers_and_bare_keys_as_some_clients_write_them() -> None:
     header = b'{"code":105,"flag":0,"language":9,"opaque":7,"version":1,'
     header += b'"extFields":{"queueId":3,"unitMode":false,"none":null,"topic":"a"}}'
