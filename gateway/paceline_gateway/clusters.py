@@ -23,6 +23,7 @@ from paceline.producer.producer import Producer
 from paceline.producer.settings import ProducerSettings
 from paceline.security.identity import Principal
 from paceline.wire.users import ANONYMOUS
+from paceline_gateway.traffic import Traffic
 
 CALL_MS_MAX = 60_000
 """No call of a client lasts longer: whoever was asked for later than that may be at work."""
@@ -41,9 +42,13 @@ class UserCluster:
     Names are full (`shop%orders`), or those of the default namespace of the user.
     """
 
-    def __init__(self, cluster: Cluster, principal: Principal) -> None:
+    def __init__(
+        self, cluster: Cluster, principal: Principal, traffic: Traffic | None = None
+    ) -> None:
+        """`traffic`: of the gateway."""
         self.cluster = cluster
         self.principal = principal
+        self.traffic = traffic or Traffic(cluster.clock)
         self.producer = Producer(cluster, settings=SENDING)
         self.admin = AdminClient(cluster)
         self.links = GroupLinks(cluster)
@@ -90,6 +95,7 @@ class UserClusters:
         """`connect`: makes the connections of a user."""
         self._connect = connect
         self._clock = clock or SystemClock()
+        self.traffic = Traffic(self._clock)
         self._max, self._idle_ms = clusters_max, idle_ms
         self._of_user_max = clusters_max - clusters_max // 4
         """With as many addresses as it likes, a user leaves places for others."""
@@ -110,7 +116,9 @@ class UserClusters:
         found = self._clusters.get(key)
         if found is None:
             self._make_room(key.user)
-            found = self._clusters[key] = UserCluster(self._connect(principal), principal)
+            found = self._clusters[key] = UserCluster(
+                self._connect(principal), principal, self.traffic
+            )
             task = self._starting[found] = spawn(found.start(), name="user-cluster")
             task.add_done_callback(partial(self._started, key, found))
         found.used_ms = self._clock.monotonic_ms()

@@ -9,11 +9,11 @@ connections, so that `paceline client list` shows it.
 import asyncio
 import logging
 import re
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from paceline.consumer.group_settings import settings_of
 from paceline.errors import PacelineError
@@ -67,6 +67,14 @@ class ClientKey(NamedTuple):
     """Which one of those that share an id: by remoting, a producer and a consumer may."""
 
 
+class RunningInfoAsked(Protocol):
+    """Asks a consumer what it does."""
+
+    async def __call__(self, *, has_stacks: bool) -> bytes:
+        """ConsumerRunningInfo as JSON, perhaps with the stacks of its threads. PeerError,
+        DeadlineError; OverloadedError: the client does not read."""
+
+
 @dataclass(slots=True, eq=False)
 class ConnectedClient:
     """What is known of one client. Owner: the table; the doors fill it."""
@@ -93,11 +101,13 @@ class ConnectedClient:
     """It has its place no more."""
     on_silent: Callable[[], None] = lambda: None
     """Its door's: it is forgotten, as it has said nothing for too long."""
+    running_info: RunningInfoAsked | None = None
+    """Its door's; None: its protocol has no such question."""
+    broker_id: str = field(init=False)
+    """Its id as brokers take it."""
 
-    @property
-    def broker_id(self) -> str:
-        """Its id as brokers take it."""
-        return broker_id(self.key.client_id)
+    def __post_init__(self) -> None:
+        self.broker_id = broker_id(self.key.client_id)
 
     def works_for(self, group: str) -> None:
         """It has named that group; one that names too many is listed with the first ones."""
@@ -152,6 +162,25 @@ class ConnectedClients:
 
     def get(self, key: ClientKey) -> ConnectedClient | None:
         return self._clients.get(key)
+
+    def find(
+        self, client_id: str, kind: Kind, group: str, *, user: str | None
+    ) -> ConnectedClient | None:
+        """A client that brokers were told of: by its id there, the full name of its group, and
+        whose it is (None: rights are off)."""
+        for client in self._clients.values():
+            if client.broker_id != client_id or user not in (None, client.key.user):
+                continue
+            if client.kind == kind and client.cluster is not None:
+                full = client.cluster.cluster.namespace.full_group
+                if any(full(each.group) == group for each in client.introductions()):
+                    return client
+        return None
+
+    def counts(self) -> Counter[Kind]:
+        """Clients by kind; one that has told several groups is one."""
+        found = {(each.key[:2], each.kind) for each in self._clients.values()}
+        return Counter(kind for _, kind in found)
 
     def hear(self, key: ClientKey, door: Door, source: str = "") -> ConnectedClient:
         """A client has said something, at that address. OverloadedError: there are too many."""

@@ -3,12 +3,15 @@
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 from interop.programs import Program
+from msgspec import structs
 from tests.interop.peers import PacelinePeer
 from tests.interop.scene import Scene, came
+from tests.support.gateway.grpc_client import RawClient
 from tests.support.process.harness import (
     RunningCluster,
     eventually,
@@ -17,6 +20,8 @@ from tests.support.process.harness import (
 )
 
 from interop import judge
+from paceline_gateway.grpc.stubs import admin_pb2
+from paceline_gateway.grpc.stubs.resources_pb2 import Code, Resource
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 
@@ -24,6 +29,8 @@ PYTHON = pytest.param("python_grpc", marks=pytest.mark.python_client)
 CLIENTS = (PYTHON, "java_grpc", "go_grpc", "node_grpc", "rust_grpc")
 ONE_ENDPOINT = ("node_grpc", "rust_grpc")
 """They take several addresses for one name: such a client waits until its gateway is back."""
+TELL_NO_STACKS = ("python_grpc", "rust_grpc")
+"""They pass over the question."""
 GATEWAYS = ("gw1", "gw2")
 
 
@@ -75,6 +82,41 @@ async def acknowledges(sender: Program, count: int) -> None:
         lambda events: len(judge.of_kind(events, "sent")) >= wanted,
         what=f"{count} more messages were sent",
     )
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_a_client_is_asked_where_its_threads_are(
+    cluster: RunningCluster, scene: Scene, client: str
+) -> None:
+    await scene.prepare()
+    job = scene.job("simple" if client == "rust_grpc" else "push")
+    job = structs.replace(job, endpoint=cluster.node("gw1")["doors"]["grpc"])
+    consumer = await scene.start(client, job)
+    group = Resource(name=scene.group)
+    ports = [cluster.node(name)["doors"]["grpc"].rpartition(":")[2] for name in GATEWAYS]
+    async with RawClient(int(ports[0])) as here, RawClient(int(ports[1])) as elsewhere:
+
+        async def listed() -> Any:
+            request = admin_pb2.ListConsumerConnectionRequest(group=group)
+            return list((await here.call("ListConsumerConnection", request)).client_info)
+
+        [row] = await eventually(listed, within_ms=30_000, what="the consumer is listed")
+        asked = admin_pb2.PrintThreadStackTraceRequest(client_id=row.client_id, group=group)
+
+        told = await here.call("PrintThreadStackTrace", asked)
+        refused = await elsewhere.call("PrintThreadStackTrace", asked)
+
+    assert refused.status.code == Code.NOT_FOUND
+    assert "is connected by grpc to another gateway" in refused.status.message
+    if client in TELL_NO_STACKS:
+        assert told.status.code == Code.PROXY_TIMEOUT
+        assert "the client did not answer" in told.status.message
+    else:
+        assert told.status.code == Code.OK
+        assert told.thread_stack_trace
+    sent = await scene.send("java_grpc", scene.job("send", count=5))
+    await came(consumer, sent)
+    assert judge.failures(await consumer.stop()) == []
 
 
 @pytest.mark.parametrize("client", CLIENTS)

@@ -24,7 +24,12 @@ def open_door(context: DoorContext) -> GrpcDoor:
     listen = context.config.grpc_listen
     assert listen is not None
     server = GrpcServer(
-        GrpcService(context.clients, budget=context.budget, metrics=context.metrics),
+        GrpcService(
+            context.clients,
+            name=context.config.node_id(),
+            budget=context.budget,
+            metrics=context.metrics,
+        ),
         clusters=context.clusters,
         authenticator=context.authenticator,
         tls=context.tls,

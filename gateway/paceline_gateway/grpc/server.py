@@ -67,6 +67,7 @@ class GrpcServer:
         self._endpoints = Endpoints()
         self._relay: Relay | None = None
         self._server: Any = None
+        clusters.traffic.listeners.append(lambda: 0 if self._relay is None else self._relay.count)
 
     async def start(self, host: str, port: int) -> int:
         """Listen; the port. OSError: it is in use."""

@@ -48,6 +48,11 @@ class Relay:
         self._open: set[_Outer] = set()
         self._listening: Listening | None = None
 
+    @property
+    def count(self) -> int:
+        """Connections that are open."""
+        return len(self._open)
+
     async def listen(
         self,
         host: str,

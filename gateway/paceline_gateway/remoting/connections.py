@@ -19,12 +19,12 @@ from paceline_gateway.remoting.codec.message_ids import offset_in, place_of
 from paceline_gateway.remoting.codec.routes import json_of
 from paceline_gateway.remoting.codec.store_format import encode_message
 from paceline_gateway.remoting.queries import message_row, stored_row
+from paceline_gateway.remoting.state.groups import ASK_MS
 from paceline_gateway.remoting.state.peers import Peer
 
 log = logging.getLogger("paceline.gateway")
 
-_ASK_MS, _STATUS_MS = 10_000, 2_500
-"""mqadmin waits 15 s for what a consumer does with a message, and 3 to 5 s for what it tells."""
+_STATUS_MS = 2_500
 _SIGNED = ("AccessKey", "Signature", "SecurityToken")
 """Of whoever asks: no other client's business."""
 
@@ -117,12 +117,11 @@ async def _forward(call: Call, added: Mapping[str, str], body: Buffer) -> Comman
     request = call.request
     name, client_id = fields.text(request, "consumerGroup"), fields.text(request, "clientId")
     group = call.user.groups.group(name)
-    peers = [] if group is None else group.peers()
-    peer = next((peer for peer in peers if peer.client_id == client_id), None)
+    peer = None if group is None else group.peer(client_id)
     if peer is None:
         raise NotFoundError(f"client {client_id} of group {name} is not connected to this gateway")
     told = {name: text for name, text in request.fields.items() if name not in _SIGNED}
-    answer = await peer.ask(request.code, {**told, **added}, body, timeout_ms=_ASK_MS)
+    answer = await peer.ask(request.code, {**told, **added}, body, timeout_ms=ASK_MS)
     return request.answer(answer.code, answer.fields, answer.body, remark=answer.remark)
 
 

@@ -89,6 +89,7 @@ async def pop(call: Call) -> Command:
             )
             found.append(encode_message(given, call.peer.store_host))
             places.append((queue_id, message.queue_offset))
+    call.user.cluster.traffic.given.add(len(found))
     return call.ok(_header(asked.invisible_ms, places, now), b"".join(found))
 
 

@@ -108,6 +108,7 @@ async def _pull(call: Call, asked: Asked) -> Command:
             return _in_trouble(call, asked, read)
         content, offset = _taken(call, asked, read, offset)
         if content:
+            user.cluster.traffic.given.add(len(content))
             return call.request.answer(
                 ResponseCode.SUCCESS, _header(offset, 0, max(offset, read.end)), b"".join(content)
             )

@@ -273,6 +273,7 @@ def sent_answer(
 ) -> Command:
     """SendMessageResponseHeader."""
     first = results[0]
+    call.user.cluster.traffic.stored.add(len(results))
     host = call.peer.store_host
     answer = {
         "msgId": ",".join(

@@ -380,6 +380,7 @@ class RemotingDoor:
         self._lingering = 0
         """Requests under way of clients that have gone."""
         self._end_listening: Callable[[], None] = lambda: None
+        users.traffic.listeners.append(lambda: len(self._connections))
 
     @property
     def port(self) -> int:

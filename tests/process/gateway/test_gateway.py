@@ -1,13 +1,12 @@
 """Real processes: a gateway acts for users whom brokers know, and for nobody else."""
 
-import hmac
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 from tests.support.delegations import delegated
+from tests.support.gateway.grpc_client import signed_by
 from tests.support.process.harness import RunningCluster, eventually, running_cluster
 
 from paceline.admin.client import AdminClient
@@ -61,14 +60,6 @@ def a_gateway(cluster: RunningCluster, door: ClosedDoor) -> Gateway:
         secrets=ClusterSecrets.read(secret_file),
         doors=doors,
     )
-
-
-def signed_by(key: Credentials, *, secret_key: str | None = None) -> tuple[str, str]:
-    """The headers of a gRPC call."""
-    date = datetime.fromtimestamp(SystemClock().unix_ms() / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
-    made = hmac.digest((secret_key or key.secret_key).encode(), date.encode(), "sha1").hex()
-    shown = f"MQv2-HMAC-SHA1 Credential={key.access_key}, SignedHeaders=x-mq-date-time"
-    return f"{shown}, Signature={made}", date
 
 
 async def secured(cluster: RunningCluster) -> tuple[ConnectSettings, Credentials]:

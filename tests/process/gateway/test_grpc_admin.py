@@ -34,6 +34,7 @@ async def _prepare(cluster: RunningCluster) -> None:
     async with AdminClient(cluster.bootstrap) as admin:
         for topic in ("watched", "sought"):
             await admin.topics.create(topic, queues=4)
+        await admin.topics.create("timed", queues=1)
         await admin.topics.create("money", queues=2, message_type="TRANSACTION")
 
 
@@ -87,6 +88,46 @@ async def test_what_the_admin_service_tells(client: RawClient) -> None:
     assert orjson.loads(route.topic_route_data)["queueDatas"][0]["writeQueueNums"] > 0
     assert refused.status.code == Code.NOT_IMPLEMENTED
     stream.cancel()
+
+
+async def test_the_times_of_queues_are_told(client: RawClient) -> None:
+    timed, readers = Resource(name="timed"), Resource(name="readers")
+
+    async def spans(group: Resource, *topics: Resource) -> list[Any]:
+        request = admin_pb2.QueryTimeSpanRequest(group=group, topics=topics)
+        answer = await client.call("QueryTimeSpan", request)
+        assert answer.status.code == Code.OK, answer
+        return list(answer.queue_time_span_list)
+
+    [empty] = await spans(readers, timed)
+    for body in (b"one", b"two"):
+        await client.send(client.message("timed", body))
+        [*_] = await drained(client, "timed", "readers", 1)
+    await client.send(client.message("timed", b"three"))
+
+    async def is_behind() -> Any:
+        [span] = await spans(readers, timed)
+        return span if span.delay_time_ms else None
+
+    behind = await eventually(is_behind, within_ms=10_000)
+    [[committed], [of_others]] = [
+        await spans(readers),
+        await spans(Resource(name="others"), timed),
+    ]
+    nowhere = await client.call(
+        "QueryTimeSpan",
+        admin_pb2.QueryTimeSpanRequest(group=readers, topics=[Resource(name="nowhere")]),
+    )
+
+    assert (empty.min_timestamp, empty.max_timestamp, empty.consume_timestamp) == (-1, -1, -1)
+    assert empty.delay_time_ms == 0
+    assert (behind.message_queue.topic, behind.message_queue.id) == (timed, 0)
+    assert 0 < behind.min_timestamp < behind.consume_timestamp < behind.max_timestamp
+    assert committed.message_queue == behind.message_queue
+    assert committed.consume_timestamp == behind.consume_timestamp
+    assert of_others.consume_timestamp == of_others.min_timestamp == behind.min_timestamp
+    assert of_others.delay_time_ms > behind.delay_time_ms
+    assert nowhere.status.code == Code.TOPIC_NOT_FOUND
 
 
 async def test_messages_are_found_by_the_admin_service(

@@ -6,7 +6,9 @@ a process of its own.
 
 import asyncio
 import contextlib
+import hmac
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import grpc
@@ -14,7 +16,7 @@ from google.protobuf.message_factory import GetMessageClass
 from tests.support.gateway.authenticators import an_authenticator
 
 from paceline.net.cluster import Cluster
-from paceline.net.connect import Bootstrap
+from paceline.net.connect import Bootstrap, Credentials
 from paceline.platform.runtime import SystemClock, cancel_and_wait, spawn
 from paceline_gateway.clusters import UserClusters
 from paceline_gateway.connected_clients import ConnectedClients
@@ -175,6 +177,14 @@ def consumer_settings(group: str, topic: str) -> wire.TelemetryCommand:
             user_agent=clients.UA(language=clients.Language.JAVA, version="5.2.0"),
         )
     )
+
+
+def signed_by(key: Credentials, *, secret_key: str | None = None) -> tuple[str, str]:
+    """The headers `authorization` and `x-mq-date-time` of a call."""
+    date = datetime.fromtimestamp(SystemClock().unix_ms() / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
+    made = hmac.digest((secret_key or key.secret_key).encode(), date.encode(), "sha1").hex()
+    shown = f"MQv2-HMAC-SHA1 Credential={key.access_key}, SignedHeaders=x-mq-date-time"
+    return f"{shown}, Signature={made}", date
 
 
 TRANSACTION = MessageType.TRANSACTION

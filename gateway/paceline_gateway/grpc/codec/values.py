@@ -7,6 +7,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from paceline.errors import BadRequestError
 from paceline.filters import Subscription
+from paceline.filters.expression import SQL92
 from paceline.wire.names import check_group_name, check_readable_topic_name
 from paceline.wire.namespaces import Namespace
 from paceline_gateway.grpc.codec.statuses import Refused
@@ -88,6 +89,12 @@ def subscription_of(topic: Named, expression: FilterExpression) -> Subscription:
         return Subscription.by_tags(topic.full, text)
     except BadRequestError as error:
         raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, error.message) from error
+
+
+def expression_of(type_: str, expression: str) -> FilterExpression:
+    """A filter as clients are told it; `type_`: TAG or SQL92."""
+    kind = FilterType.SQL if type_ == SQL92 else FilterType.TAG
+    return FilterExpression(type=kind, expression=expression)
 
 
 def has_addresses(endpoints: Endpoints) -> bool:

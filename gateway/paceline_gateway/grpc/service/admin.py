@@ -6,14 +6,16 @@ from typing import Any
 
 from paceline.errors import BadRequestError
 from paceline.filters import of_told
-from paceline.filters.expression import SQL92
+from paceline.platform.version import VERSION
 from paceline.wire.message_ids import parse_offset_id
 from paceline.wire.names import RETRY_PREFIX
+from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.grpc.codec.received import found_of
 from paceline_gateway.grpc.codec.statuses import OK, Refused
 from paceline_gateway.grpc.codec.values import (
     Named,
     duration_of,
+    expression_of,
     group_of,
     milliseconds,
     timestamp_of,
@@ -21,8 +23,9 @@ from paceline_gateway.grpc.codec.values import (
 )
 from paceline_gateway.grpc.service.call import Answer, Call
 from paceline_gateway.grpc.service.routes import TYPES, known_topic, queue_numbers
+from paceline_gateway.grpc.service.time_spans import time_spans
 from paceline_gateway.grpc.stubs import admin_pb2 as wire
-from paceline_gateway.grpc.stubs.resources_pb2 import Code, FilterExpression, FilterType, Resource
+from paceline_gateway.grpc.stubs.resources_pb2 import Code, FilterExpression, Resource
 from paceline_gateway.remoting.codec.routes import json_of, route_of
 
 _MODELS = {
@@ -32,7 +35,12 @@ _MODELS = {
 
 
 class AdminCalls:
-    """Those that are served; all others are NOT_IMPLEMENTED."""
+    """Those that nodes, or this gateway, can answer; `questions.py` has those to clients. What is
+    in neither is NOT_IMPLEMENTED."""
+
+    def __init__(self, clients: ConnectedClients, name: str) -> None:
+        """`name`: the gateway's."""
+        self._clients, self._name = clients, name
 
     def handlers(self) -> dict[str, Answer]:
         return {
@@ -43,6 +51,8 @@ class AdminCalls:
             "DescribeSubscription": self.subscribers,
             "QueryMessage": self.messages,
             "GetTopicRoute": self.route,
+            "QueryTimeSpan": time_spans,
+            "GetProxyRuntimeStats": self.stats,
         }
 
     async def topic_status(
@@ -160,6 +170,24 @@ class AdminCalls:
             status=OK, topic_route_data=json_of(route_of(view, here)).decode()
         )
 
+    async def stats(
+        self, request: wire.GetProxyRuntimeStatsRequest, call: Call
+    ) -> wire.GetProxyRuntimeStatsResponse:
+        """How much goes through this gateway, by all its doors. Controllers refuse whoever may not
+        see the cluster; he may not see this either."""
+        await (await call.cluster()).admin.controllers.members()
+        traffic, clients = call.clusters.traffic, self._clients.counts()
+        return wire.GetProxyRuntimeStatsResponse(
+            status=OK,
+            proxy_name=self._name,
+            version=VERSION,
+            in_tps=traffic.stored.per_second(),
+            out_tps=traffic.given.per_second(),
+            connections=traffic.connections,
+            producers=clients["producer"],
+            consumers=clients["consumer"],
+        )
+
 
 _PAGE, _PAGE_MAX = 32, 64
 _SKIPPED_MAX = 10_000
@@ -257,8 +285,7 @@ def _is_meant(name: str, topic: Named | None) -> bool:
 
 def _expression(told: str) -> FilterExpression:
     wanted = of_told(told)
-    type_ = FilterType.SQL if wanted.type == SQL92 else FilterType.TAG
-    return FilterExpression(type=type_, expression=wanted.expression)
+    return expression_of(wanted.type, wanted.expression)
 
 
 def _client_of(row: dict[str, Any]) -> wire.ClientInfo:

@@ -102,6 +102,7 @@ class ReceiveCalls:
                 return
             now_ms = cluster.cluster.clock.unix_ms()
             holder = self._budget.holder(call.principal.source)
+            cluster.traffic.given.add(len(messages))
             holder.hold(bytes_of(messages))  # until the client, which may be slow, has read them
             try:
                 yield wire.ReceiveMessageResponse(delivery_timestamp=timestamp_of(now_ms))

@@ -33,6 +33,7 @@ from paceline_gateway.grpc.stubs import messages_pb2
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
 from paceline_gateway.grpc.stubs.resources_pb2 import Code
 from paceline_gateway.recall_handles import make_recall_handle, read_recall_handle
+from paceline_gateway.traffic import Traffic
 
 SENDS_MAX = 20_000
 """Under way in one gateway; 42900 beyond."""
@@ -99,7 +100,7 @@ class SendCalls:
             busy = "too many messages are being sent; nothing was stored: send it again later"
             raise Refused(Code.TOO_MANY_REQUESTS, busy)
         outcome = Outcome()
-        settle = self._under_way(outcome, sent.message_id, key)
+        settle = self._under_way(outcome, sent.message_id, key, cluster.traffic)
         if sent.is_half:
             task = spawn(self._begin(sent, cluster, settle), name="grpc-half")
             self._beginning.add(task)
@@ -125,7 +126,9 @@ class SendCalls:
         else:
             settle(begun.taken, None, begun.transaction_id)
 
-    def _under_way(self, outcome: Outcome, message_id: str, key: ClientKey) -> "_Settle":
+    def _under_way(
+        self, outcome: Outcome, message_id: str, key: ClientKey, traffic: Traffic
+    ) -> "_Settle":
         self._count += 1
         self._counts[key] += 1
 
@@ -139,6 +142,7 @@ class SendCalls:
             if error is not None:
                 entry = wire.SendResultEntry(status=status_of_send(error), message_id=message_id)
             else:
+                traffic.stored.add(1)
                 entry = wire.SendResultEntry(
                     status=OK,
                     message_id=message_id,

@@ -17,6 +17,7 @@ from paceline_gateway.grpc.codec.statuses import Refused, status_of
 from paceline_gateway.grpc.service.admin import AdminCalls
 from paceline_gateway.grpc.service.call import Answer, AnswerStream, Call
 from paceline_gateway.grpc.service.counts import CallCounts
+from paceline_gateway.grpc.service.questions import QuestionCalls
 from paceline_gateway.grpc.service.receiving import ReceiveCalls
 from paceline_gateway.grpc.service.routes import RouteCalls
 from paceline_gateway.grpc.service.sending import SendCalls
@@ -56,10 +57,12 @@ class GrpcService:
         self,
         clients: ConnectedClients,
         *,
+        name: str = "",
         budget: ByteBudget | None = None,
         metrics: Metrics | None = None,
     ) -> None:
-        """`budget`: for messages on their way through. Must be made on the running event loop."""
+        """`name`: the gateway's. `budget`: for messages on their way through. Must be made on the
+        running event loop."""
         budget = budget or ByteBudget()
         self._counts = CallCounts()
         if metrics is not None:
@@ -74,7 +77,8 @@ class GrpcService:
             **self._receiving.handlers(),
             **self._telemetry.handlers(),
             **self._transactions.handlers(),
-            **AdminCalls().handlers(),
+            **AdminCalls(clients, name).handlers(),
+            **QuestionCalls(clients, self._telemetry).handlers(),
         }
         self._streams: dict[str, AnswerStream] = self._receiving.stream_handlers()
 

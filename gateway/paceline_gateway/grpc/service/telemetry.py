@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from weakref import WeakKeyDictionary
 
-from paceline.errors import PacelineError
+from paceline.errors import DeadlineError, OverloadedError, PacelineError, PeerError
 from paceline.net.cluster import Cluster
 from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.server.byte_budget import ByteBudget, ByteHolder
@@ -36,6 +36,7 @@ from paceline_gateway.grpc.service.concerned import Concerned
 from paceline_gateway.grpc.service.transactions import Transactions
 from paceline_gateway.grpc.stubs import messaging_pb2 as wire
 from paceline_gateway.grpc.stubs.clients_pb2 import ClientType, Language, Settings
+from paceline_gateway.grpc.stubs.resources_pb2 import Code
 from paceline_gateway.shares import Shares
 
 log = logging.getLogger("paceline.gateway")
@@ -45,6 +46,8 @@ COMMANDS_MAX = 64
 STREAMS_MAX = 20_000
 ANSWER_MS_MAX = 2_000
 """Java's clients wait 3 s for the answer to their settings."""
+ASK_MS = 10_000
+"""So long a client may take to answer a question."""
 
 
 class Stream:
@@ -65,6 +68,9 @@ class Stream:
         self.is_open = True
         self._commands: deque[wire.TelemetryCommand] = deque()
         self._news = asyncio.Event()
+        self._asked: dict[str, asyncio.Future[str]] = {}
+        """By nonce: an answer on another stream is none."""
+        self._last_nonce = 0
 
     def put(self, command: wire.TelemetryCommand) -> bool:
         """Have the client told; whether there was room."""
@@ -76,10 +82,45 @@ class Stream:
         self._news.set()
         return True
 
+    async def stacks(self) -> str:
+        """Where the client's threads are: it is asked. PeerError, DeadlineError; OverloadedError:
+        it does not read."""
+        self._last_nonce += 1
+        nonce = str(self._last_nonce)
+        asking = wire.PrintThreadStackTraceCommand(nonce=nonce)
+        if not self.is_open:
+            raise PeerError("the client has gone")
+        if not self.put(wire.TelemetryCommand(status=OK, print_thread_stack_trace_command=asking)):
+            raise OverloadedError("the client does not read what it is told")
+        waiter: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._asked[nonce] = waiter
+        try:
+            async with asyncio.timeout(ASK_MS / 1000):
+                return await waiter
+        except TimeoutError:
+            raise DeadlineError(f"the client did not answer within {ASK_MS} ms") from None
+        finally:
+            del self._asked[nonce]
+
+    def answered(self, command: wire.TelemetryCommand) -> None:
+        """The client has told its stacks; what nobody waits for is passed over."""
+        told, status = command.thread_stack_trace, command.status
+        waiter = self._asked.get(told.nonce)
+        if waiter is None or waiter.done():
+            return
+        if status.code in (Code.CODE_UNSPECIFIED, Code.OK):
+            waiter.set_result(told.thread_stack_trace)
+        else:
+            why = f"the client answered {status.code}: {status.message[:255]}"
+            waiter.set_exception(PeerError(why))
+
     def end(self) -> None:
         """After what was put before."""
         self.is_open = False
         self._release()
+        for waiter in self._asked.values():
+            if not waiter.done():
+                waiter.set_exception(PeerError("the client's stream has ended"))
         self._news.set()
 
     async def commands(self) -> AsyncIterator[wire.TelemetryCommand]:
@@ -156,6 +197,8 @@ class TelemetryCalls:
             async for command in commands:
                 if command.HasField("settings"):
                     self._settings(command.settings, stream, call)
+                elif command.HasField("thread_stack_trace"):
+                    stream.answered(command)
         finally:
             stream.end()
 
@@ -241,6 +284,13 @@ class TelemetryCalls:
             if client is not None and stream is not None:
                 self._tell(stream, client)
                 self._transactions.serve(client)
+
+    async def stacks(self, client: ConnectedClient) -> str:
+        """As `Stream.stacks`, of a client that is connected here."""
+        stream = self._streams.get(client.key)
+        if stream is None:
+            raise PeerError("the client has no Telemetry stream now, by which it could be asked")
+        return await stream.stacks()
 
     def _ask(self, client: ConnectedClient, command: wire.TelemetryCommand) -> bool:
         stream = self._streams.get(client.key)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from paceline.consumer.group.membership import coordinating_group
-from paceline.errors import OverloadedError, PacelineError
+from paceline.errors import OverloadedError, PacelineError, PeerError
 from paceline.filters import ALL, Filter, told
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.queues import QueueKey
@@ -20,7 +20,7 @@ from paceline.wire.calls import groups as wire
 from paceline.wire.clients import Kind
 from paceline_gateway.clusters import UserCluster
 from paceline_gateway.connected_clients import ClientKey, ConnectedClients
-from paceline_gateway.remoting.codec.codes import RequestCode, version_text
+from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode, version_text
 from paceline_gateway.remoting.codec.heartbeats import ConsumerTold, Told
 from paceline_gateway.remoting.state.peers import Peer
 
@@ -36,6 +36,8 @@ _RETRY_MS = 300
 _CLAIM_S = 10.0
 """A queue counts as owned for so long after its last pull has ended."""
 _LEAVE_TIMEOUT_MS = 2_000
+ASK_MS = 10_000
+"""mqadmin waits 15 s for what a consumer does with a message, and 3 to 5 s for what it tells."""
 
 
 class Member:
@@ -70,6 +72,11 @@ class Group:
         """One open connection of each member."""
         found = (next(filter(_is_open, each.peers), None) for each in self.members.values())
         return [peer for peer in found if peer is not None]
+
+    def peer(self, client_id: str) -> Peer | None:
+        """An open connection of that member."""
+        member = self.members.get(client_id)
+        return None if member is None else next(filter(_is_open, member.peers), None)
 
     def topics(self) -> set[str]:
         """What its members subscribe to."""
@@ -233,10 +240,28 @@ class Groups:
         client = self._clients.hear(self._key(peer.client_id, kind, group), "remoting", source)
         client.cluster, client.kind = self._of, kind
         client.on_silent = partial(self._silent, peer.client_id, kind, group)
+        if kind == "consumer":
+            client.running_info = partial(self._running_info, group, peer.client_id)
         names = self._cluster.namespace
         client.groups = {names.full_group(group)}
         client.topics = {names.full_topic(topic): each for topic, each in (filters or {}).items()}
         client.language, client.version = peer.language, version_text(peer.version)
+
+    async def _running_info(self, name: str, client_id: str, *, has_stacks: bool) -> bytes:
+        """307."""
+        group = self._groups.get(name)
+        peer = None if group is None else group.peer(client_id)
+        if peer is None:
+            raise PeerError("the client has gone")
+        asking = {
+            "consumerGroup": name,
+            "clientId": client_id,
+            "jstackEnable": str(has_stacks).lower(),
+        }
+        answer = await peer.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, asking, timeout_ms=ASK_MS)
+        if answer.code != ResponseCode.SUCCESS:
+            raise PeerError(f"the client answered {answer.code}: {(answer.remark or '')[:255]}")
+        return bytes(answer.body)
 
     def _silent(self, client_id: str, kind: Kind, name: str) -> None:
         """It has sent no heartbeat for too long, whatever else it does."""

@@ -222,7 +222,9 @@ async def test_an_address_beyond_its_connections_loses_its_oldest() -> None:
 
 async def test_a_gateway_opens_and_closes_the_door() -> None:
     clusters = UserClusters(lambda principal: Cluster(NOBODY))
-    config = SimpleNamespace(grpc_listen=Address("127.0.0.1", 0), connections_max=100)
+    config = SimpleNamespace(
+        grpc_listen=Address("127.0.0.1", 0), connections_max=100, node_id=lambda: "gateway@here"
+    )
     parts = SimpleNamespace(
         config=config,
         clusters=clusters,

@@ -8,18 +8,19 @@ import pytest
 from tests.support.controller.harness import eventually
 from tests.support.gateway.grpc_client import producer_settings, within
 
-from paceline.errors import OverloadedError, PeerError
+from paceline.errors import DeadlineError, OverloadedError, PacelineError, PeerError
 from paceline.net.cluster import Cluster
-from paceline.platform.runtime import SystemClock
+from paceline.platform.runtime import SystemClock, spawn
 from paceline.security.identity import Principal
 from paceline.server.byte_budget import ByteBudget
 from paceline_gateway.clusters import UserClusters
 from paceline_gateway.connected_clients import ConnectedClients
 from paceline_gateway.grpc.service import telemetry
 from paceline_gateway.grpc.service.call import Call, call_of
-from paceline_gateway.grpc.service.telemetry import TelemetryCalls
+from paceline_gateway.grpc.service.telemetry import COMMANDS_MAX, Stream, TelemetryCalls
 from paceline_gateway.grpc.service.transactions import Transactions
-from paceline_gateway.grpc.stubs.resources_pb2 import Endpoints
+from paceline_gateway.grpc.stubs import messaging_pb2 as wire
+from paceline_gateway.grpc.stubs.resources_pb2 import Code, Endpoints, Status
 
 
 def nowhere(principal: Principal) -> Cluster:
@@ -68,3 +69,95 @@ async def test_a_client_whose_next_stream_finds_no_place_is_asked_nothing_more(
     for stream in streams:
         assert [answer async for answer in stream] == []
     await eventually(lambda: not calls._streams, "they have ended")
+
+
+def told(nonce: str, text: str = "main: at work", *, code: Code = Code.OK) -> wire.TelemetryCommand:
+    return wire.TelemetryCommand(
+        status=Status(code=code, message="as it is"),
+        thread_stack_trace=wire.ThreadStackTrace(nonce=nonce, thread_stack_trace=text),
+    )
+
+
+class Asking:
+    """A question to a client, which has read it."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self.answer = ""
+        self.error: PacelineError | None = None
+        self.task = spawn(self._ask(), name="asking")
+
+    async def _ask(self) -> None:
+        try:
+            self.answer = await self._stream.stacks()
+        except PacelineError as error:
+            self.error = error
+
+    async def nonce(self) -> str:
+        """Of the question, as the client reads it."""
+        command = await within(anext(self._stream.commands()))
+        return str(command.print_thread_stack_trace_command.nonce)
+
+
+async def test_an_answer_to_another_question_is_none() -> None:
+    stream = Stream(ByteBudget().holder("10.0.0.1"))
+    first, second = Asking(stream), Asking(stream)
+    nonces = await first.nonce(), await second.nonce()
+
+    stream.answered(told("made up"))
+    stream.answered(told(nonces[1], "the second"))
+    stream.answered(told(nonces[1], "once more"))
+    stream.answered(told(nonces[0], "the first"))
+    await within(asyncio.gather(first.task, second.task))
+
+    assert (first.answer, second.answer) == ("the first", "the second")
+    assert stream._asked == {}
+
+
+async def test_a_client_that_cannot_answer_says_why() -> None:
+    stream = Stream(ByteBudget().holder("10.0.0.1"))
+    asking = Asking(stream)
+
+    stream.answered(told(await asking.nonce(), "", code=Code.UNSUPPORTED))
+    await within(asking.task)
+
+    assert isinstance(asking.error, PeerError)
+    assert "50500: as it is" in asking.error.message
+
+
+async def test_a_silent_client_is_waited_for_no_longer_than_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(telemetry, "ASK_MS", 20)
+    stream = Stream(ByteBudget().holder("10.0.0.1"))
+
+    with pytest.raises(DeadlineError):
+        await stream.stacks()
+
+    assert stream._asked == {}
+
+
+async def test_a_client_that_goes_is_waited_for_no_more() -> None:
+    stream = Stream(ByteBudget().holder("10.0.0.1"))
+    asking, given_up = Asking(stream), Asking(stream)
+    await asking.nonce()
+    given_up.task.cancel()
+
+    stream.end()
+    await within(asking.task)
+
+    assert isinstance(asking.error, PeerError)
+    assert stream._asked == {}
+    with pytest.raises(PeerError):
+        await stream.stacks()
+
+
+async def test_a_client_that_does_not_read_is_not_asked() -> None:
+    stream = Stream(ByteBudget().holder("10.0.0.1"))
+    for _ in range(COMMANDS_MAX):
+        assert stream.put(wire.TelemetryCommand())
+
+    with pytest.raises(OverloadedError):
+        await stream.stacks()
+
+    assert stream._asked == {}
