@@ -13,8 +13,10 @@ from paceline.filters import Subscription
 from paceline.platform.runtime import ManualClock, cancel_and_wait, spawn
 from paceline.types import ConsumerGroupName
 from paceline.wire.calls.groups import Client
+from paceline.wire.clients import Kind
 from paceline.wire.consumer_groups import ConsumerGroupSettings, ConsumerGroupView
 from paceline.wire.names import check_client_id
+from paceline.wire.namespaces import Namespace
 from paceline_gateway.clusters import UserCluster
 from paceline_gateway.connected_clients import (
     GROUPS_MAX,
@@ -171,6 +173,44 @@ def test_a_client_is_listed_with_so_many_groups() -> None:
         client.works_for(f"g{number}")
 
     assert len(list(client.introductions())) == GROUPS_MAX
+
+
+def of_namespace(name: str) -> UserCluster:
+    cluster = SimpleNamespace(view=None, namespace=Namespace(name))
+    return cast(UserCluster, SimpleNamespace(cluster=cluster))
+
+
+def test_a_client_is_found_as_brokers_know_it() -> None:
+    clients = ConnectedClients(ManualClock())
+    strange = ClientKey("anna", "a b")
+    consumer, producer = clients.hear(strange, "grpc"), clients.hear(ME, "grpc")
+    others = clients.hear(ClientKey("ben", "a b"), "remoting")
+    consumer.kind = others.kind = "consumer"
+    for client in (consumer, producer, others):
+        client.cluster = of_namespace("shop")
+    consumer.groups = others.groups = {"g"}
+    unknown = clients.hear(ClientKey("carl", "a b"), "grpc")  # brokers were not told of it
+    unknown.kind, unknown.groups = "consumer", {"g"}
+    id_ = broker_id("a b")
+
+    assert clients.find(id_, "consumer", "shop%g", user="anna") is consumer
+    assert clients.find(id_, "consumer", "shop%g", user="ben") is others
+    assert clients.find(id_, "consumer", "shop%g", user=None) is consumer
+    assert clients.find("host@1#2", "producer", "shop%DEFAULT_PRODUCER", user=None) is producer
+    assert clients.find("a b", "consumer", "shop%g", user="anna") is None
+    assert clients.find(id_, "producer", "shop%g", user="anna") is None
+    assert clients.find(id_, "consumer", "g", user="anna") is None
+    assert clients.find(id_, "consumer", "shop%g", user="carl") is None
+
+
+def test_a_client_that_has_told_several_groups_counts_once() -> None:
+    clients = ConnectedClients(ManualClock())
+    for role in ("consumer a", "consumer b", "producer p"):
+        client = clients.hear(ClientKey("anna", "one", role), "remoting")
+        client.kind = cast(Kind, role.split()[0])
+    clients.hear(ClientKey("ben", "one"), "grpc").kind = "consumer"
+
+    assert clients.counts() == {"consumer": 2, "producer": 1}
 
 
 class ToldBroker:
