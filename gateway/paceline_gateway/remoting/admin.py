@@ -269,7 +269,7 @@ async def _ranges(call: Call, topic: str) -> Iterable[wire.RangeRow]:
 async def consume_stats(call: Call) -> Command:
     """208: how far a group is behind on each queue here."""
     group, topic = fields.text(call.request, "consumerGroup"), call.request.fields.get("topic")
-    return call.ok(body=_stats(call, await _lag(call, group), topic or None))
+    return call.ok(body=_stats(call, await _lag(call, group, times=True), topic or None))
 
 
 async def all_consume_stats(call: Call) -> Command:
@@ -277,7 +277,7 @@ async def all_consume_stats(call: Call) -> Command:
     groups = await call.user.cluster.admin.consumer_groups.all()
     found, behind = [], 0
     for group in groups[:_GROUPS_MAX]:
-        rows = await _lag(call, group.group)
+        rows = await _lag(call, group.group, times=True)
         if rows:
             name = orjson.dumps(group.group)
             found.append(b"{" + name + b":[" + _stats(call, rows, None) + b"]}")
@@ -286,9 +286,9 @@ async def all_consume_stats(call: Call) -> Command:
     return call.ok(body=body)
 
 
-async def _lag(call: Call, group: str) -> list[wire.LagRow]:
+async def _lag(call: Call, group: str, *, times: bool = False) -> list[wire.LagRow]:
     answer, _ = await call.user.links.call(
-        group_of(call), wire.Lag(group=group), timeout_ms=CALL_MS
+        group_of(call), wire.Lag(group=group, times=times), timeout_ms=CALL_MS
     )
     return answer.queues
 
@@ -299,12 +299,11 @@ def _offset(row: wire.LagRow) -> int:
 
 def _stats(call: Call, rows: Iterable[wire.LagRow], topic: str | None) -> bytes:
     """ConsumeStats."""
-    now = call.user.cluster.cluster.clock.unix_ms()
     table = {
         (row.topic, row.queue): {
             "brokerOffset": row.end,
             "consumerOffset": _offset(row),
-            "lastTimestamp": max(0, now - row.behind_ms),
+            "lastTimestamp": row.consumed_unix_ms or 0,
             "pullOffset": _offset(row),
         }
         for row in rows

@@ -1,5 +1,6 @@
 """What mqadmin asks of a real cluster, as bytes: users, ACLs, controllers, consumers."""
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.support.process.harness import eventually, running_cluster
 
 from paceline import AdminClient
 from paceline.net.connect import Credentials
+from paceline.platform.runtime import SystemClock
 from paceline_gateway.remoting.codec.codes import RequestCode, ResponseCode
 from paceline_gateway.remoting.codec.store_format import decode_messages
 
@@ -110,6 +112,25 @@ async def test_a_password_that_is_no_secret_key_is_refused(
     assert "16 to 128" in (answer.remark or "")
     assert "rocketmq" not in (answer.remark or "").lower().replace("rocketmq's", "")
     assert "weak" not in [user["user"] for user in await admin.users.all()]
+
+
+async def test_consumer_progress_tells_when_the_last_consumed_message_was_stored(
+    admin: AdminClient, client: RemotingClient
+) -> None:
+    await admin.topics.create("progress", queues=1)
+
+    async def last_ms(offset: int) -> int:
+        queue = {"consumerGroup": "watchers", "topic": "progress", "queueId": 0}
+        await asked(client, RequestCode.UPDATE_CONSUMER_OFFSET, **queue, commitOffset=offset)
+        answer = await asked(client, RequestCode.GET_CONSUME_STATS, consumerGroup="watchers")
+        [found] = re.findall(rb'"lastTimestamp":(\d+)', bytes(answer.body))
+        return int(found)
+
+    assert await last_ms(0) == 0
+    before_ms = SystemClock().unix_ms()
+    assert (await client.send(b"one", topic="progress")).code == ResponseCode.SUCCESS
+    after_ms = SystemClock().unix_ms()
+    assert before_ms <= await last_ms(1) <= after_ms
 
 
 async def test_acls_are_policies(admin: AdminClient, client: RemotingClient) -> None:
