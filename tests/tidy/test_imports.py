@@ -33,6 +33,7 @@ KERNEL = frozenset(
         "records",
         "security",
         "server",
+        "sorted_map",
         "types",
         "wire",
     }
