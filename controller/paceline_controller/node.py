@@ -8,7 +8,6 @@ import logging
 from functools import partial
 from typing import Any
 
-import orjson
 from aiohttp import web
 
 from paceline.http_api.rights import register_access
@@ -30,7 +29,7 @@ from paceline.server.connections import Places
 from paceline.server.http_listener import Guard
 from paceline.types import ControllerId
 from paceline.wire.cluster import ClusterView
-from paceline.wire.session import Leadership, SecurityView, encode, encode_view
+from paceline.wire.session import Leadership, SecurityView, encode
 from paceline_controller.config import ControllerConfig
 from paceline_controller.election.liveness_events import (
     LivenessSettings,
@@ -47,6 +46,7 @@ from paceline_controller.server.broker_sessions import SessionServer
 from paceline_controller.server.http import ALWAYS_ANSWERED, ControllerHttp
 from paceline_controller.server.relay import MARGIN_MS, Relay
 from paceline_controller.sessions.hub import Hub
+from paceline_controller.sessions.view_messages import ViewMessages
 from paceline_controller.state import Machine
 from paceline_controller.state.commands import Lead
 
@@ -73,7 +73,8 @@ class ControllerNode:
     ) -> None:
         """`expected_cluster_id`: of the data folder, None: not known yet."""
         self.machine, self.quorum = machine, quorum
-        self.hub, self.budget = Hub(), ByteBudget()
+        self.views = ViewMessages(machine, config.controllers)
+        self.hub, self.budget = Hub(self.views.message), ByteBudget()
         self.places = Places(config.connections_max)
         self.ended = asyncio.Event()
         self.cluster_known = asyncio.Event()
@@ -105,10 +106,7 @@ class ControllerNode:
         self._listening: Listening | None = None
         self._watching: list[asyncio.Task[None]] = []
         self._guard: Guard | None = None
-        self._view_version, self._told_version = -1, 0
-        self._view: ClusterView | None = None
-        self._view_json: dict[str, Any] = {}
-        self._view_body = b""
+        self._told_version = 0
         self._has_recovered = False
         """What is applied from now on has not been applied by an earlier start."""
         quorum.on_applied(self._applied)
@@ -213,7 +211,6 @@ class ControllerNode:
             defaults=config.group_settings(),
             heartbeat_timeout_ms=config.heartbeat_timeout_ms,
             leader_address=self.leader_address,
-            view_text=self.view_text,
             security_text=self.security_text,
             clock=clock,
             on_refused=self._audit.peers.refused,
@@ -339,34 +336,11 @@ class ControllerNode:
 
     def view(self) -> ClusterView:
         """The published view of the applied state."""
-        self._build_view()
-        assert self._view is not None
-        return self._view
-
-    def view_json(self) -> dict[str, Any]:
-        """Its JSON form; read only."""
-        self._build_view()
-        return self._view_json
-
-    def view_body(self) -> bytes:
-        """Its JSON text."""
-        self._build_view()
-        return self._view_body
-
-    def view_text(self) -> str:
-        """As a message of a session."""
-        return encode_view(self.view_json())
+        return self.views.view()
 
     def _beats(self) -> Beats:
         self.supervisor.forget_cleaned()
         return self.supervisor.beats
-
-    def _build_view(self) -> None:
-        if self._view_version != self.machine.version:
-            self._view = self.machine.view(self._config.controllers)
-            self._view_json = self._view.to_json()
-            self._view_body = orjson.dumps(self._view_json)
-            self._view_version = self.machine.version
 
     # -- callbacks of the quorum ----------------------------------------------------------------
 
@@ -386,7 +360,6 @@ class ControllerNode:
         self.supervisor.state_changed()
 
     def _restored(self, index: int) -> None:
-        self._view_version = -1
         self._tell_security()
         self._publish()
         self.supervisor.state_changed()
@@ -438,7 +411,7 @@ class ControllerNode:
                 f"the quorum is {self.machine.cluster_id}"
             )
             return
-        self.hub.push_view(self.view_text())
+        self.hub.push_view()
         self.http.wake_watches()
 
     def _make_lead(self, term: int) -> Lead:

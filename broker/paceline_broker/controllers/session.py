@@ -35,6 +35,7 @@ from paceline.wire.cluster import ClusterView
 from paceline.wire.messages import Nonce
 from paceline.wire.seal import Seals
 from paceline.wire.users import Security
+from paceline.wire.views.changes import ViewChanges
 from paceline_broker.storage.identity import Identity
 
 log = logging.getLogger("paceline.controller_link")
@@ -104,7 +105,7 @@ class _Link:
     async def _serve_one_connection(self) -> None:
         dial = self._owner.dial
         connecting = self._owner.http.ws_connect(
-            **dial.http(self.address, wire.PATH),
+            **dial.http(self.address, f"{wire.PATH}?changes=true"),
             autoping=False,
             max_msg_size=wire.MESSAGE_BYTES_MAX,
         )
@@ -234,9 +235,9 @@ class _Link:
     def _on_message(self, message: wire.FromController) -> None:
         match message:
             case wire.View():
-                view = ClusterView.from_json(message.view)
-                self._owner.follow(view)
-                self._owner.on_view(view)
+                self._owner.viewed(ClusterView.from_json(message.view))
+            case wire.ViewChanged():
+                self._owner.changed(ViewChanges.from_json(message.changes))
             case wire.SecurityView():
                 self._owner.on_security(message.security)
             case wire.Answer():
@@ -302,6 +303,8 @@ class ControllerLinks:
         self._timeout_ms = request_timeout_ms
         self._source_host = source_host
         self._links = [_Link(self, address) for address in controllers]
+        self._views: dict[str, ClusterView] = {}
+        """The newest one of each cluster that a controller showed."""
         self._changed = asyncio.Event()
         self._claims = itertools.count(1)
         self._asking = asyncio.Lock()
@@ -323,6 +326,23 @@ class ControllerLinks:
 
     def _spawn(self, link: _Link) -> None:
         self._tasks[link.address] = spawn(link.run(), name=f"controller_link:{link.address}")
+
+    def viewed(self, view: ClusterView) -> None:
+        """A controller sent a whole view."""
+        newest = self._views.get(view.cluster_id)
+        if newest is None or newest.version < view.version:
+            self._views[view.cluster_id] = view
+        self.follow(view)
+        self.on_view(view)
+
+    def changed(self, changes: ViewChanges) -> None:
+        """A controller sent what leads on from the view that it sent before. Another one's news
+        may have come first. PeerError: they lead from none that is here (R38)."""
+        newest = self._views.get(changes.head.cluster_id)
+        if newest is not None and changes.follows(newest):
+            self.viewed(changes.applied_to(newest))
+        elif newest is None or not changes.is_old(newest):
+            raise PeerError("changes of a view that was never sent")
 
     def follow(self, view: ClusterView) -> None:
         """Sessions with the controllers of the newest member list, and no others.

@@ -17,6 +17,7 @@ from paceline.errors import (
     TopicNotFoundError,
 )
 from paceline.records.header import Kind
+from paceline.sorted_map import shared
 from paceline.types import ConsumerGroupName, GroupName, TopicId, TopicName
 from paceline.wire.calls.offsets import QueueOf
 from paceline.wire.cluster import ClusterView, TopicView
@@ -53,7 +54,7 @@ class Sendable(NamedTuple):
 
 
 class Routes:
-    """The cluster view, indexed for one broker group."""
+    """The cluster view, indexed for one broker group; a newer view changes what it changes."""
 
     def __init__(self, group: GroupName) -> None:
         self.group = group
@@ -62,15 +63,16 @@ class Routes:
         """Topic id -> queues of this broker group: those that are read, written or not."""
         self.sendable: dict[int, Sendable] = {}
         """By topic id; the hot path reads it directly."""
-        self.unreadable: frozenset[int] = frozenset()
+        self.unreadable: set[int] = set()
         """Topics without read permission."""
-        self.with_priorities: frozenset[int] = frozenset()
+        self.with_priorities: set[int] = set()
         """Topics of type PRIORITY."""
         self.places: dict[int, Place] = {}
         """Key of a queue here -> the segment that it is, of static topics."""
         self.closed: frozenset[int] = frozenset()
         """Keys of queues here whose logical queue has gone on in another segment."""
         self.static_topics: tuple[TopicView, ...] = ()
+        self._static: dict[int, TopicView] = {}
         self.topics_by_id: dict[int, TopicView] = {}
         self.consumer_groups: Mapping[ConsumerGroupName, ConsumerGroupView] = {}
         self.topic_id_max = 0
@@ -88,19 +90,47 @@ class Routes:
         """Take a newer view (an older one is ignored) and wake whoever waits for one."""
         if self.view is not None and view.version <= self.view.version:
             return
+        before = {} if self.view is None else self.view.topics
         self.view = view
-        self.topics_by_id = {topic.topic_id: topic for topic in view.topics.values()}
         self.consumer_groups = view.consumer_groups
+        changes = shared(view.topics).changes_since(before)
+        gone = [before[name] for name in changes if name in before]
+        for topic in gone:
+            self._drop(topic.topic_id)
+        fresh = [topic for topic in changes.values() if topic is not None]
+        for topic in fresh:
+            self._take(topic)
+        if any(topic.is_static for topic in (*gone, *fresh)):
+            self._place_static()
         self.topic_id_max = max(
-            self.topic_id_max, view.topic_id_max, max(self.topics_by_id, default=0)
+            self.topic_id_max,
+            view.topic_id_max,
+            max((topic.topic_id for topic in fresh), default=0),
         )
-        self.queue_counts = {
-            topic.topic_id: topic.queues.get(self.group, 0) for topic in view.topics.values()
-        }
-        self.sendable = {
-            topic.topic_id: _sendable(topic, self.group) for topic in view.topics.values()
-        }
-        self.static_topics = tuple(topic for topic in view.topics.values() if topic.is_static)
+        self._wake()
+        for listener in self._listeners:
+            listener()
+
+    def _drop(self, topic_id: TopicId) -> None:
+        for table in (self.topics_by_id, self.queue_counts, self.sendable, self._static):
+            table.pop(topic_id, None)
+        self.unreadable.discard(topic_id)
+        self.with_priorities.discard(topic_id)
+
+    def _take(self, topic: TopicView) -> None:
+        topic_id = topic.topic_id
+        self.topics_by_id[topic_id] = topic
+        self.queue_counts[topic_id] = topic.queues.get(self.group, 0)
+        self.sendable[topic_id] = _sendable(topic, self.group)
+        if not topic.can_read:
+            self.unreadable.add(topic_id)
+        if topic.message_type == PRIORITY:
+            self.with_priorities.add(topic_id)
+        if topic.is_static:
+            self._static[topic_id] = topic
+
+    def _place_static(self) -> None:
+        self.static_topics = tuple(self._static.values())
         self.places = {
             queue_key(topic.topic_id, queue): place
             for topic in self.static_topics
@@ -110,15 +140,6 @@ class Routes:
         self.closed = frozenset(
             key for key, place in self.places.items() if not place.segment.is_open
         )
-        self.unreadable = frozenset(
-            topic.topic_id for topic in view.topics.values() if not topic.can_read
-        )
-        self.with_priorities = frozenset(
-            topic.topic_id for topic in view.topics.values() if topic.message_type == PRIORITY
-        )
-        self._wake()
-        for listener in self._listeners:
-            listener()
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Have `listener` called after each newer view, for the life of this object."""

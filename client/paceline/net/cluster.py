@@ -26,7 +26,7 @@ from paceline.types import GroupName, TopicId, TopicName
 from paceline.wire.calls.request import Request, http_form
 from paceline.wire.cluster import ClusterView, TopicView
 from paceline.wire.controller_calls.topics import GetTopic
-from paceline.wire.namespaces import Namespace, topic_names
+from paceline.wire.namespaces import Namespace, TopicNames
 
 log = logging.getLogger("paceline.client")
 
@@ -70,9 +70,7 @@ class Cluster:
         self._source_host = source_host
         self._namespace = None if settings.namespace is None else Namespace(settings.namespace)
         """None: not known yet."""
-        self._named: ClusterView | None = None
-        self._names: dict[TopicId, TopicName] = {}
-        """Of the topics of the view `_named`."""
+        self._names = TopicNames()
         self.bootstrap = _addresses(settings.bootstrap)
         self.watch = ClusterWatch(self.bootstrap, self.http, self.random, read=self.read_view)
 
@@ -145,10 +143,7 @@ class Cluster:
     def topic_name(self, topic_id: int) -> TopicName | None:
         """Name of a topic id in the present view."""
         view = self.view
-        if view is not self._named:
-            self._named = view
-            self._names = {} if view is None else topic_names(view)
-        return self._names.get(TopicId(topic_id))
+        return None if view is None else self._names.of(view).get(TopicId(topic_id))
 
     async def connect(self, address: str, group: GroupName) -> BrokerConnection:
         """A connection to the broker at `address`, which must be one of `group` (else PeerError).

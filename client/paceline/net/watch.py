@@ -2,7 +2,8 @@
 
 Two watchers poll two different nodes at a time, so a node that hangs (paused, partitioned) does
 not delay the news of a failover. A view counts only if its version is larger and its cluster id
-the same (R38).
+the same (R38). A controller that knows what changed since tells only that; if it does not follow
+the view that is here, the whole view is asked for.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ from paceline.platform.ports import Random
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.queues import broker_addresses
 from paceline.wire.cluster import ClusterView
+from paceline.wire.views.changes import SINCE, ViewChanges
 
 log = logging.getLogger("paceline.client")
 
@@ -62,6 +64,8 @@ class ClusterWatch:
         self._listeners: dict[object, OnView] = {}
         self._changed: asyncio.Future[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._has_gap = False
+        """The next node that is asked gives the whole view."""
         self._last_error: PacelineError | None = None
         self._refusal: PacelineError | None = None
         """No node lets this client in, so no view will come."""
@@ -237,19 +241,34 @@ class ClusterWatch:
         if not document:
             return
         try:
-            newer = self._read(document)
+            is_newer = self._take(document)
         except BadRequestError as error:
             raise PeerError(f"{address} answered {error.message}") from error
-        if not self.apply(newer) and view is not None and newer.version <= view.version:
+        if not is_newer and view is not None and document["version"] <= view.version:
             # An answer at once without news (a node that does not wait) must not make us spin.
             await pause(self._random.uniform(5, 20))
 
+    def _take(self, document: Mapping[str, Any]) -> bool:
+        """A node's answer: a view, or changes of one; whether it is news. BadRequestError."""
+        if SINCE not in document:
+            self._has_gap = False
+            return self.apply(self._read(document))
+        changes, view = ViewChanges.from_json(document), self._view
+        if view is not None and changes.follows(view):
+            return self.apply(changes.applied_to(view))
+        is_old = view is not None and changes.is_old(view)
+        self._has_gap = self._has_gap or not is_old
+        return False
+
     async def _long_poll(self, address: str, version: int) -> dict[str, Any]:
         try:
+            params = {"from": str(version), "wait_ms": str(_POLL_WAIT_MS)}
+            if self._is_controller(address) and not self._has_gap:
+                params["changes"] = "true"
             return await self._http.get(
                 address,
                 "/v1/watch",
-                params={"from": str(version), "wait_ms": str(_POLL_WAIT_MS)},
+                params=params,
                 timeout_ms=_POLL_WAIT_MS + _POLL_SLACK_MS,
             )
         except NotFoundError:

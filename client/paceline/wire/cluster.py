@@ -2,7 +2,7 @@
 
 One `ClusterView` is the whole routing and role state at one `version`; receivers apply only a
 larger version of the same cluster id (R38). Controllers push it over sessions, `/v1/watch` answers
-it, brokers repeat it under `/v1/routes`.
+it, both as changes to who has an earlier one (`views/`); brokers repeat it under `/v1/routes`.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paceline.errors import BadRequestError
+from paceline.sorted_map import SortedMap
 from paceline.types import (
     ConsumerGroupName,
     GroupName,
@@ -216,13 +217,19 @@ class ClusterView:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "cluster_id": self.cluster_id,
-            "version": self.version,
+            **self.head_json(),
             "groups": [self.groups[name].to_json() for name in sorted(self.groups)],
             "topics": [self.topics[name].packed() for name in sorted(self.topics)],
             "consumer_groups": [
                 self.consumer_groups[name].packed() for name in sorted(self.consumer_groups)
             ],
+        }
+
+    def head_json(self) -> dict[str, Any]:
+        """As `to_json`, without the entries."""
+        return {
+            "cluster_id": self.cluster_id,
+            "version": self.version,
             "controllers": list(self.controllers),
             "controllers_generation": self.controllers_generation,
             "replaces": list(self.replaces),
@@ -242,9 +249,9 @@ class ClusterView:
             return cls(
                 cluster_id=document["cluster_id"],
                 version=document["version"],
-                groups={group.group: group for group in groups},
-                topics={topic.topic: topic for topic in topics},
-                consumer_groups={group.group: group for group in consumers},
+                groups=SortedMap({group.group: group for group in groups}),
+                topics=SortedMap({topic.topic: topic for topic in topics}),
+                consumer_groups=SortedMap({group.group: group for group in consumers}),
                 controllers=tuple(document["controllers"]),
                 controllers_generation=document.get("controllers_generation", 0),
                 replaces=tuple(document.get("replaces", ())),

@@ -7,16 +7,19 @@ names only. A name that is full already is left: with it a program reaches anoth
 topic in no namespace cannot be named; where an answer has one it is shown as `%orders`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import replace
 from functools import cache
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from msgspec import structs
 
+from paceline.sorted_map import KeyT, SortedMap, ValueT, shared
 from paceline.types import ConsumerGroupName, TopicId, TopicName
 from paceline.wire.calls.request import Request, RequestT
-from paceline.wire.cluster import ClusterView
+from paceline.wire.cluster import ClusterView, TopicView
+from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.names import (
     AUDIT_TOPIC,
     DELAY_GROUP,
@@ -29,8 +32,6 @@ from paceline.wire.names import (
 )
 from paceline.wire.rights import ResourceType
 
-KeyT = TypeVar("KeyT")
-ValueT = TypeVar("ValueT")
 _Change: TypeAlias = Callable[[str], str]
 
 _TOPICS = ("topic", "topics", "inconsistent_topics")
@@ -43,21 +44,44 @@ _OF_ALL = (*SYSTEM_TOPICS, AUDIT_TOPIC)
 _OPAQUE = ("properties", "attributes", "settings", "body")
 
 
-class Listed(dict[KeyT, ValueT]):
+class Listed(Mapping[KeyT, ValueT]):
     """What a client lists by its own names, and finds by full names of any namespace too."""
 
-    def __init__(self, own: Mapping[KeyT, ValueT], full: Mapping[KeyT, ValueT]) -> None:
-        super().__init__(own)
-        self.full = full
+    def __init__(
+        self,
+        named: Mapping[KeyT, ValueT],
+        to_own: Callable[[KeyT, ValueT | None], tuple[KeyT, ValueT | None] | None],
+    ) -> None:
+        """`named`: by the names that nodes know; `to_own`: how the client lists one, if at all."""
+        self._to_own = to_own
+        self.own: SortedMap[KeyT, ValueT] = SortedMap()
+        self.full: SortedMap[KeyT, ValueT] = SortedMap()
+        self._change(named)
 
-    def __missing__(self, key: KeyT) -> ValueT:
-        return self.full[key]
+    def _change(self, changes: Mapping[KeyT, ValueT | None]) -> None:
+        listed = (self._to_own(name, value) for name, value in changes.items())
+        self.own = self.own.changed(dict(each for each in listed if each is not None))
+        self.full = self.full.changed(
+            {name: value for name, value in changes.items() if namespace_of(name)}
+        )
+
+    def changed(self, changes: Mapping[KeyT, ValueT | None]) -> "Listed[KeyT, ValueT]":
+        """As `SortedMap.changed`, by the names that nodes know."""
+        following = copy(self)
+        following._change(changes)
+        return following
+
+    def __getitem__(self, key: KeyT) -> ValueT:
+        return self.own[key] if key in self.own else self.full[key]
+
+    def __iter__(self) -> Iterator[KeyT]:
+        return iter(self.own)
+
+    def __len__(self) -> int:
+        return len(self.own)
 
     def __contains__(self, key: object) -> bool:
-        return super().__contains__(key) or key in self.full
-
-    def get(self, key: KeyT, default: Any = None) -> Any:
-        return super().get(key) or self.full.get(key, default)
+        return key in self.own or key in self.full
 
 
 class Namespace:
@@ -129,23 +153,27 @@ class Namespace:
         """What the program sees of the cluster: its namespace, and topics of the system."""
         if not self.name:
             return view
-        topics = {
-            TopicName(own): replace(topic, topic=TopicName(own))
-            for name, topic in view.topics.items()
-            if name in _OF_ALL or namespace_of(name) == self.name
-            for own in (self.own_topic(name),)
-        }
-        groups = {
-            ConsumerGroupName(own): replace(group, group=ConsumerGroupName(own))
-            for name, group in view.consumer_groups.items()
-            if namespace_of(name) == self.name
-            for own in (self.own_group(name),)
-        }
         return replace(
             view,
-            topics=Listed(topics, _in_namespaces(view.topics)),
-            consumer_groups=Listed(groups, _in_namespaces(view.consumer_groups)),
+            topics=Listed(view.topics, self._listed_topic),
+            consumer_groups=Listed(view.consumer_groups, self._listed_group),
         )
+
+    def _listed_topic(
+        self, name: TopicName, topic: TopicView | None
+    ) -> tuple[TopicName, TopicView | None] | None:
+        if name not in _OF_ALL and namespace_of(name) != self.name:
+            return None
+        own = TopicName(self.own_topic(name))
+        return own, None if topic is None else replace(topic, topic=own)
+
+    def _listed_group(
+        self, name: ConsumerGroupName, group: ConsumerGroupView | None
+    ) -> tuple[ConsumerGroupName, ConsumerGroupView | None] | None:
+        if namespace_of(name) != self.name:
+            return None
+        own = ConsumerGroupName(self.own_group(name))
+        return own, None if group is None else replace(group, group=own)
 
     def _is_of(self, row: Mapping[str, Any]) -> bool:
         name = row.get("topic") or row.get("group") or ""
@@ -168,15 +196,36 @@ class Namespace:
         return value if key in _OPAQUE else self._own_values(value, key)
 
 
-def topic_names(view: ClusterView) -> dict[TopicId, TopicName]:
-    """What topics are called in a view, by their ids; those that it does not list too."""
-    topics = view.topics
-    others: Iterable[Any] = topics.full.values() if isinstance(topics, Listed) else ()
-    return {topic.topic_id: topic.topic for topic in (*others, *topics.values())}
+class TopicNames:
+    """What topics are called in one view after the other, by their ids; those that a view does not
+    list too."""
 
+    def __init__(self) -> None:
+        self._names: dict[TopicId, TopicName] = {}
+        self._topics: Mapping[TopicName, TopicView] = {}
 
-def _in_namespaces(named: Mapping[KeyT, ValueT]) -> dict[KeyT, ValueT]:
-    return {name: each for name, each in named.items() if namespace_of(str(name))}
+    def of(self, view: ClusterView) -> Mapping[TopicId, TopicName]:
+        """In this view; until it is asked for another one."""
+        before, now = self._topics, view.topics
+        if now is not before:
+            self._topics = now
+            if isinstance(now, Listed):  # its own names are the last word
+                self._follow(now.full, before.full if isinstance(before, Listed) else {})
+                self._follow(now.own, before.own if isinstance(before, Listed) else {})
+            else:
+                self._follow(shared(now), before)
+        return self._names
+
+    def _follow(
+        self, now: SortedMap[TopicName, TopicView], before: Mapping[TopicName, TopicView]
+    ) -> None:
+        changes = now.changes_since(before)
+        for name in changes:
+            if name in before and self._names.get(before[name].topic_id) == name:
+                del self._names[before[name].topic_id]
+        for name, topic in changes.items():
+            if topic is not None:
+                self._names[topic.topic_id] = name
 
 
 @cache

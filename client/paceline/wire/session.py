@@ -204,6 +204,14 @@ class View(Message, frozen=True, kw_only=True):
     """As `ClusterView.to_json` gives it: made once for all sessions."""
 
 
+class ViewChanged(Message, frozen=True, kw_only=True, tag="view_changes"):
+    """In place of a `View`, to a broker that asked for it (`?changes=true`): what leads to the
+    newest one from that which it was sent last in this session."""
+
+    changes: dict[str, Any]
+    """As `ViewChanges.to_json` gives it."""
+
+
 class SecurityView(Message, frozen=True, kw_only=True):
     """Users and rights: pushed when the session begins, before the view, and on every change. Not
     sent as long as nobody has ever set anything."""
@@ -270,6 +278,7 @@ FromController: TypeAlias = (
     | Time
     | TransferOrder
     | View
+    | ViewChanged
     | SecurityView
     | Answer
 )
@@ -281,9 +290,14 @@ def encode(message: FromController | FromBroker) -> str:
     return orjson.dumps(message_json(message)).decode()
 
 
-def encode_view(view: Mapping[str, Any]) -> str:
-    """The text of a `View` whose JSON form is at hand (made once for all sessions)."""
-    return orjson.dumps({"type": "view", "view": view}).decode()
+def view_message(view: bytes) -> str:
+    """The text of a `View` whose JSON text is at hand (made once for all sessions)."""
+    return orjson.dumps({"type": "view", "view": orjson.Fragment(view)}).decode()
+
+
+def view_changes_message(changes: bytes) -> str:
+    """The text of a `ViewChanged`, as `view_message`."""
+    return orjson.dumps({"type": "view_changes", "changes": orjson.Fragment(changes)}).decode()
 
 
 def parse_from_broker(text: Buffer | str) -> FromBroker:

@@ -37,6 +37,7 @@ from paceline.wire.seal import Seal, Seals, check_sealing
 from paceline_controller.leader.proposer import Proposer
 from paceline_controller.leader.supervisor import Supervisor
 from paceline_controller.quorum import Quorum
+from paceline_controller.server.http_errors import query_flag
 from paceline_controller.sessions.hub import COMMANDS_MAX, BrokerSession, Hub
 from paceline_controller.state import Machine
 from paceline_controller.state.commands import Registration
@@ -68,7 +69,6 @@ class SessionServer:
         defaults: GroupSettings,
         heartbeat_timeout_ms: int,
         leader_address: Callable[[], str | None],
-        view_text: Callable[[], str],
         security_text: Callable[[], str],
         clock: Clock,
         on_refused: Callable[[str, str, PacelineError, str], None],
@@ -85,7 +85,6 @@ class SessionServer:
         self._defaults = defaults
         self._timeout_ms = heartbeat_timeout_ms
         self._leader_address = leader_address
-        self._view_text = view_text
         self._security_text = security_text
         self._clock = clock
         self._on_refused = on_refused
@@ -98,6 +97,7 @@ class SessionServer:
             raise OverloadedError(f"{SESSIONS_MAX} sessions are open", retry_after_ms=1000)
         if not all(value.isascii() for value in request.headers.values()):
             raise BadRequestError("headers of a session are ASCII")  # aiohttp fails on others
+        takes_changes = query_flag(request, "changes")
         socket = web.WebSocketResponse(max_msg_size=wire.MESSAGE_BYTES_MAX, compress=False)
         await socket.prepare(request)
         transport = request.transport
@@ -109,14 +109,20 @@ class SessionServer:
             return socket
         hello, seals = welcomed
         outgoing, incoming = (None, None) if seals is None else (seals.outgoing, seals.incoming)
-        session = self._hub.admit(hello, socket=socket, transport=transport, seal=outgoing)
+        session = self._hub.admit(
+            hello,
+            socket=socket,
+            transport=transport,
+            seal=outgoing,
+            takes_changes=takes_changes,
+        )
         log.info("session_opened", extra=_who(session))
         try:
             # In one turn with the admission: no view and no change of leader is missed.
             session.send(wire.encode(self._leadership()))
             session.send_security(self._security_text())
             if self._machine.cluster_id:
-                session.send_view(self._view_text())
+                session.send_view()
             await self._read(session, socket, incoming)
         finally:
             self._hub.leave(session)

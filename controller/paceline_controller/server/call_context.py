@@ -24,6 +24,7 @@ from paceline_controller.server.http_once import settled
 from paceline_controller.server.not_found import no_broker_group
 from paceline_controller.server.relay import Relay
 from paceline_controller.sessions.hub import Hub
+from paceline_controller.sessions.view_messages import ViewMessages
 from paceline_controller.state import Machine
 from paceline_controller.state.model import Group
 
@@ -47,6 +48,7 @@ class Node(Protocol):
     secrets: Secrets
     proofs: NodeProofs
     dial: Dial
+    views: ViewMessages
 
     @property
     def config(self) -> ControllerConfig: ...
@@ -55,10 +57,6 @@ class Node(Protocol):
     def metrics(self) -> ControllerMetrics: ...
 
     def view(self) -> ClusterView: ...
-
-    def view_json(self) -> dict[str, Any]: ...
-
-    def view_body(self) -> bytes: ...
 
     def leader_address(self) -> str | None: ...
 

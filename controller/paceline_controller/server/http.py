@@ -39,7 +39,7 @@ from paceline_controller.server.quorum_calls import QuorumCalls
 from paceline_controller.server.recovery_calls import RecoveryCalls
 from paceline_controller.server.security_calls import SecurityCalls
 from paceline_controller.server.topic_calls import TopicCalls
-from paceline_controller.server.visible import visible_answer, whoami
+from paceline_controller.server.visible import visible_answer, visible_changes, whoami
 
 WATCH_MS_MAX = 60_000
 WATCHES_MAX = 10_000
@@ -133,11 +133,15 @@ class ControllerHttp:
         return self._view_answer(request)
 
     async def _watch(self, request: web.Request) -> web.Response:
-        """The view once its version is above `from`, or after `wait_ms` as it is."""
+        """The view once its version is above `from`, or after `wait_ms` as it is; with `changes`
+        only what leads there from the version `from`, if that is known."""
+        since = None
+        if query_flag(request, "changes"):
+            since = query_integer(request, "from", default=-1, low=-1)
         machine = self.node.machine
         await self._newer(request, lambda: machine.version if machine.cluster_id else -1)
         self._ensure_founded()
-        return self._view_answer(request)
+        return self._view_answer(request, since=since)
 
     async def _watch_security(self, request: web.Request) -> web.Response:
         """Users and rights, as brokers are told, once their version is above `from`, or after
@@ -164,12 +168,16 @@ class ControllerHttp:
             await self._wait_for_news(left_ms)
             await next_turn(request)
 
-    def _view_answer(self, request: web.Request) -> web.Response:
-        asker, node = request[ASKER], self.node
+    def _view_answer(self, request: web.Request, *, since: int | None = None) -> web.Response:
+        asker, views = request[ASKER], self.node.views
         if asker.has_own_view:
-            body = orjson.dumps(self._views.document(asker, node.view()))
+            changes = None if since is None else visible_changes(asker, views.changes(since))
+            if changes is None:
+                body = orjson.dumps(self._views.document(asker, views.view()))
+            else:
+                body = orjson.dumps(changes.to_json())
         else:
-            body = node.view_body()
+            body = views.body(since)
         return web.Response(body=body, content_type="application/json")
 
     async def _wait_for_news(self, at_most_ms: int) -> None:

@@ -23,9 +23,10 @@ OTHERS = (
     Resource(
         "GET",
         "/v1/watch",
-        "The cluster view once it is newer than `from`, or after `wait_ms` as it is.",
+        "The cluster view once it is newer than `from`, or after `wait_ms` as it is. With `changes`"
+        " only what leads there from the version `from`, if that is known.",
         KNOWN_USER,
-        parameters={"from": "integer", "wait_ms": "integer"},
+        parameters={"from": "integer", "wait_ms": "integer", "changes": "boolean"},
     ),
     Resource(
         "GET",

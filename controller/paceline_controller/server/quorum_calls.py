@@ -35,20 +35,20 @@ class QuorumCalls:
     async def _cluster(self, call: calls.GetCluster, _: Once | None) -> dict[str, Any]:
         await self._context.read_point(call)
         node, is_alive = self._context.node, self._context.is_alive
-        document = node.view_json()
+        view = node.view()
         groups = [
             {
-                **group,
+                **group.to_json(),
                 "replicas": [
-                    {**replica, "is_alive": is_alive(group["group"], replica["replica_id"])}
-                    for replica in group["replicas"]
+                    {**replica.to_json(), "is_alive": is_alive(group.group, replica.replica_id)}
+                    for _, replica in sorted(group.replicas.items())
                 ],
             }
-            for group in document["groups"]
+            for group in view.groups.values()
         ]
         status = node.quorum.status()
         return {
-            **document,
+            **view.to_json(),
             "groups": groups,
             "cluster_name": node.machine.cluster_name or None,
             "controller_id": node.config.controller_id,

@@ -10,6 +10,7 @@ from paceline.wire.calls.request import Request
 from paceline.wire.controller_calls.consumer_groups import ListConsumerGroups
 from paceline.wire.controller_calls.topics import ListTopics
 from paceline.wire.users import Policy
+from paceline.wire.views.changes import ViewChanges
 
 
 def visible_answer(
@@ -25,6 +26,18 @@ def visible_answer(
         groups = [row for row in answer["groups"] if asker.sees_group(row["group"])]
         return {**answer, "groups": groups}
     return answer
+
+
+def visible_changes(asker: Asker, changes: ViewChanges | None) -> ViewChanges | None:
+    """Changes for an asker that has a view of its own; None: it needs the whole view, since it may
+    be shown others than before."""
+    if changes is None or changes.are_rights:
+        return None
+    return changes.limited(
+        sees_topic=lambda name: not asker.sees_less or asker.sees_topic(name),
+        sees_group=lambda name: not asker.sees_less or asker.sees_group(name),
+        namespace=asker.principal.namespace,
+    )
 
 
 def whoami(asker: Asker) -> dict[str, Any]:

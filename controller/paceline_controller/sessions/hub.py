@@ -1,12 +1,14 @@
 """Shell: the brokers' sessions of this controller, as far as sending goes.
 
-A view waiting to be sent is replaced by a newer one; everything else keeps its order. A broker that
-does not take its messages is disconnected, never waited for.
+A view is made when it is sent, for the version that the broker was sent last; everything else keeps
+its order. A broker that does not take its messages is disconnected, never waited for.
 """
 
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
+from typing import TypeAlias
 
 from aiohttp import web
 
@@ -18,6 +20,8 @@ from paceline_controller.election.contacts import ConnectionId
 
 log = logging.getLogger("paceline.controller")
 
+ViewMessage: TypeAlias = Callable[[int | None], tuple[str, int]]
+"""The present view for who was sent that of this version, or none; and the version that it is."""
 OUTBOX_MESSAGES_MAX = 256
 SEND_TIMEOUT_S = 5.0
 SESSION_IDS_MAX = 4
@@ -37,6 +41,8 @@ class BrokerSession:
         socket: web.WebSocketResponse,
         transport: asyncio.BaseTransport,
         seal: Seal | None,
+        view_message: ViewMessage,
+        takes_changes: bool,
     ) -> None:
         """`seal`: of what it is sent; None: inside TLS."""
         self.connection = connection
@@ -50,7 +56,10 @@ class BrokerSession:
         self.time_told_ms: int | None = None
         """Running time when it was last told our wall clock."""
         self._security = ""
-        self._view = ""
+        self._view_message, self._takes_changes = view_message, takes_changes
+        self._is_view_due = False
+        self._view_version: int | None = None
+        """Of the view that it was sent last."""
         self._outbox: deque[str] = deque()
         self._wake = asyncio.Event()
         self._writer = spawn(self._write(), name=f"session_write:{hello.group}/{hello.store_id}")
@@ -64,9 +73,9 @@ class BrokerSession:
         self._outbox.append(text)
         self._wake.set()
 
-    def send_view(self, text: str) -> None:
-        """Queue a view in place of one that still waits."""
-        self._view = text
+    def send_view(self) -> None:
+        """The broker is to have the present view."""
+        self._is_view_due = True
         self._wake.set()
 
     def send_security(self, text: str) -> None:
@@ -95,14 +104,19 @@ class BrokerSession:
                 security, self._security = self._security, ""
                 if security:
                     await self._send_now(security)
-                view, self._view = self._view, ""
-                if view:
-                    await self._send_now(view)
+                if self._is_view_due:
+                    await self._send_now(self._view_text())
                 while self._outbox:
                     await self._send_now(self._outbox.popleft())
         except (ConnectionError, TimeoutError, RuntimeError) as error:
             log.info("session_write", extra={"store": self.hello.store_id, "why": repr(error)})
             self.abort()
+
+    def _view_text(self) -> str:
+        self._is_view_due = False
+        since = self._view_version if self._takes_changes else None
+        text, self._view_version = self._view_message(since)
+        return text
 
     async def _send_now(self, text: str) -> None:
         async with asyncio.timeout(SEND_TIMEOUT_S):
@@ -115,7 +129,8 @@ class BrokerSession:
 class Hub:
     """All sessions. Owned by the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, view_message: ViewMessage) -> None:
+        self._view_message = view_message
         self.sessions: dict[ConnectionId, BrokerSession] = {}
         self._next_connection = 1
 
@@ -126,10 +141,17 @@ class Hub:
         socket: web.WebSocketResponse,
         transport: asyncio.BaseTransport,
         seal: Seal | None,
+        takes_changes: bool,
     ) -> BrokerSession:
         """Two of the same store may live side by side for a moment: the old one dies by itself."""
         session = BrokerSession(
-            self._next_connection, hello, socket=socket, transport=transport, seal=seal
+            self._next_connection,
+            hello,
+            socket=socket,
+            transport=transport,
+            seal=seal,
+            view_message=self._view_message,
+            takes_changes=takes_changes,
         )
         self.sessions[session.connection] = session
         self._next_connection += 1
@@ -138,9 +160,9 @@ class Hub:
     def leave(self, session: BrokerSession) -> None:
         self.sessions.pop(session.connection, None)
 
-    def push_view(self, text: str) -> None:
+    def push_view(self) -> None:
         for session in self.sessions.values():
-            session.send_view(text)
+            session.send_view()
 
     def push_security(self, text: str) -> None:
         for session in self.sessions.values():

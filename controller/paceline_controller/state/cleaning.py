@@ -52,11 +52,12 @@ def remove_group(state: State, command: RemoveGroup, outcome: Outcome) -> None:
     for topic in found:
         leave_group(topic, group.group)
         topic.drop_group(group.group)
+        outcome.publish_topic(topic.topic)
         if not topic.read_queues and not topic.is_system:
             drop(state, topic, outcome)
     del state.groups[group.group]
     outcome.note("group_forgotten", group=group.group, master_epoch=group.master_epoch)
-    outcome.publish()
+    outcome.publish(group)
 
 
 def _is_part_of(topic: Topic, group: GroupName) -> bool:

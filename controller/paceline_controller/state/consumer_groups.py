@@ -86,7 +86,7 @@ def _delete(state: State, command: DeleteConsumerGroup, outcome: Outcome) -> Non
         if topic is not None:
             topics.drop(state, topic, outcome)
     outcome.note("consumer_group_deleted", group=command.group)
-    outcome.publish()
+    outcome.publish_consumer_group(command.group)
 
 
 def _put(
@@ -111,7 +111,7 @@ def _put(
     topics.add_system(state, retries, queues=settings.retry_queue_nums, outcome=outcome)
     topics.add_system(state, TopicName(dlq_topic(group)), queues=1, outcome=outcome)
     outcome.note("consumer_group_created" if is_new else "consumer_group_altered", group=group)
-    outcome.publish()
+    outcome.publish_consumer_group(group)
 
 
 def _unknown(group: ConsumerGroupName) -> RefusedError:

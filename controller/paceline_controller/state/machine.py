@@ -15,6 +15,7 @@ from paceline.types import ConsumerGroupName, GroupName, TopicName
 from paceline.wire.cluster import ClusterView, GroupSettings
 from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.users import Security
+from paceline.wire.views.changes import ViewChanges
 from paceline_controller.state import (
     acting,
     cleaning,
@@ -63,6 +64,7 @@ from paceline_controller.state.commands import (
 )
 from paceline_controller.state.model import Group, Session, State, Topic
 from paceline_controller.state.outcome import Outcome, RefusedError
+from paceline_controller.state.published import Published
 from paceline_controller.state.security_commands import SecurityCommand
 
 SESSION_MS = 600_000
@@ -82,6 +84,7 @@ class Machine:
 
     def __init__(self) -> None:
         self._state = State()
+        self._published = Published()
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -163,14 +166,22 @@ class Machine:
         return None if found is None else deepcopy(found.results.get(sequence))
 
     def view(self, controllers: tuple[str, ...] = ()) -> ClusterView:
-        """What is published; `controllers` are told until the log has a list of its own."""
-        return self._state.view(controllers)
+        """What is published; `controllers` are told until the log has a list of its own.
+
+        It shares with the view that was asked for before all that has not changed since.
+        """
+        return self._published.view(self._state, controllers)
+
+    def changes_since(self, version: int, controllers: tuple[str, ...] = ()) -> ViewChanges | None:
+        """What leads from the view of that version to the present one; None: not all is known."""
+        return self._published.changes_since(self._state, version, controllers)
 
     def snapshot(self) -> bytes:
         return self._state.to_bytes()
 
     def restore(self, snapshot: bytes) -> None:
         self._state = State.from_bytes(snapshot)
+        self._published = Published(self._state.version)
 
     def digest(self) -> str:
         return hashlib.sha256(self.snapshot()).hexdigest()
@@ -200,8 +211,9 @@ class Machine:
             self._dispatch(parsed, outcome)
         except RefusedError as refusal:
             outcome.refuse_untouched(refusal)
-        if outcome.is_published:
+        if outcome.changed is not None:
             self._state.version += 1
+            self._published.add(self._state.version, outcome.changed)
         outcome.result["version"] = self._state.version
         # A copy: what the caller does to its result must not reach the state.
         session.keep(envelope.sequence, deepcopy(outcome.result))
@@ -315,7 +327,7 @@ class Machine:
         if not state.cluster_id:
             state.cluster_id, state.cluster_name = command.cluster_id, command.cluster_name
             outcome.note("cluster_founded", cluster_id=state.cluster_id)
-            outcome.publish()
+            outcome.publish_head()
         state.term = command.term
         outcome.result["cluster_id"] = state.cluster_id
 
@@ -329,7 +341,7 @@ class Machine:
         state.controllers_generation = command.generation
         state.controllers = list(command.addresses)
         outcome.note("controllers_changed", generation=command.generation)
-        outcome.publish()
+        outcome.publish_head()
 
     def _keep_alive(self, command: Tick) -> None:
         for name in command.alive:

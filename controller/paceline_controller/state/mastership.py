@@ -135,6 +135,7 @@ def set_write_permission(state: State, command: SetWritePermission, outcome: Out
     if group.is_write_wiped == command.is_writable:
         group.is_write_wiped = not command.is_writable
         outcome.record(group, "write_permission_set", is_writable=command.is_writable)
+        outcome.publish_all()  # of each topic there it shows no queue to write to, or all again
     outcome.result.update(**numbers(group))
 
 

@@ -4,7 +4,8 @@ Plain mutable records, owned by one `Machine`; everybody else only reads them. E
 snapshot: two machines with equal digests behave the same for ever (INV-10).
 """
 
-from collections.abc import Iterator, Mapping, Set
+from collections import Counter
+from collections.abc import Mapping, Set
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -21,10 +22,11 @@ from paceline.types import (
     TopicId,
     TopicName,
 )
-from paceline.wire.cluster import ClusterView, GroupSettings, GroupView, ReplicaView, TopicView
+from paceline.wire.cluster import GroupSettings, GroupView, ReplicaView, TopicView
 from paceline.wire.commands import MEMBERS_MAX
 from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.fields import Fields
+from paceline.wire.names import namespace_of
 from paceline.wire.session_commands import ELECTION_PRIORITY_MAX, PresentStore
 from paceline.wire.static_topics import LogicalQueue
 from paceline.wire.topics import NORMAL, PERM_BOTH
@@ -251,7 +253,18 @@ class Topic:
         self.write_queues.pop(group, None)
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "logical_queues": [row.to_json() for row in self.logical_queues]}
+        return {
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "read_queues": self.read_queues,
+            "write_queues": self.write_queues,
+            "perm": self.perm,
+            "message_type": self.message_type,
+            "attributes": self.attributes,
+            "is_system": self.is_system,
+            "logical_queues": [row.to_json() for row in self.logical_queues],
+            "alterations": self.alterations,
+        }
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> "Topic":
@@ -314,6 +327,8 @@ class State:
     """Access key -> when it was used last, Unix time in ms; to an hour."""
     creations: dict[str, int] = field(default_factory=dict)
     """By user the time until which its quota of new topics and groups is used up."""
+    users_topics: Counter[str] = field(default_factory=Counter)
+    """By namespace how many topics are not the system's own; it follows from `topics`."""
 
     def new_group(self, name: GroupName, settings: GroupSettings) -> Group:
         """A group, which is not on record yet, with a number of its own."""
@@ -321,25 +336,19 @@ class State:
         self.next_group_number += 1
         return group
 
-    def users_topics(self) -> Iterator[TopicName]:
-        """Names of the topics that are not the system's own."""
-        return (name for name, topic in self.topics.items() if not topic.is_system)
+    def add_topic(self, topic: Topic) -> None:
+        """One that is not on record yet."""
+        self.topics[topic.topic] = topic
+        self.users_topics[namespace_of(topic.topic)] += not topic.is_system
 
-    def view(self, controllers: tuple[str, ...]) -> ClusterView:
-        wiped = {name for name, group in self.groups.items() if group.is_write_wiped}
-        return ClusterView(
-            cluster_id=self.cluster_id,
-            version=self.version,
-            groups={name: self.groups[name].view() for name in sorted(self.groups)},
-            topics={name: self.topics[name].view(wiped) for name in sorted(self.topics)},
-            consumer_groups={
-                name: self.consumer_groups[name] for name in sorted(self.consumer_groups)
-            },
-            controllers=tuple(self.controllers) or controllers,
-            controllers_generation=self.controllers_generation,
-            replaces=tuple(self.replaced_clusters),
-            topic_id_max=self.next_topic_id - 1,
-        )
+    def remove_topic(self, topic: Topic) -> None:
+        del self.topics[topic.topic]
+        self.users_topics[namespace_of(topic.topic)] -= not topic.is_system
+
+    def make_system(self, topic: Topic) -> None:
+        """It is the system's own from now on."""
+        self.users_topics[namespace_of(topic.topic)] -= not topic.is_system
+        topic.is_system = True
 
     def to_bytes(self) -> bytes:
         """Canonical JSON: sorted keys, no floats, lists for what is not keyed by text."""
@@ -398,6 +407,9 @@ class State:
                     "presented": {store.store_id: store for store in presented},
                     "groups": {group.group: group for group in groups},
                     "topics": {topic.topic: topic for topic in topics},
+                    "users_topics": Counter(
+                        namespace_of(topic.topic) for topic in topics if not topic.is_system
+                    ),
                     "consumer_groups": {group.group: group for group in consumers},
                     "sessions": sessions,
                     "security": Security.from_json(document.get("security", {})),

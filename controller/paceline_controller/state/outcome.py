@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from paceline.types import ConsumerGroupName, TopicName
 from paceline.wire.cluster import HISTORY_ENTRIES_MAX
+from paceline_controller.state.changes import Changed
 from paceline_controller.state.model import Group
 
 
@@ -23,14 +25,37 @@ class Outcome:
         self.at = at
         self.result: dict[str, Any] = {"ok": True}
         self.events: list[dict[str, Any]] = []
-        self.is_published = False
-        """Whether the view changes, and with it the version."""
+        self.changed: Changed | None = None
+        """What changes in the view, and with that the version; None: nothing."""
 
-    def publish(self, group: Group | None = None) -> None:
-        """The view changes; a group's floor goes out along with it."""
-        self.is_published = True
-        if group is not None:
-            group.view_floor = group.confirm_floor
+    def publish(self, group: Group) -> None:
+        """A group changes in the view, or leaves it; its floor goes out along with it."""
+        group.view_floor = group.confirm_floor
+        self._publish().groups.add(group.group)
+
+    def publish_topic(self, topic: TopicName) -> None:
+        """A topic changes in the view, or leaves it."""
+        self._publish().topics.add(topic)
+
+    def publish_consumer_group(self, group: ConsumerGroupName) -> None:
+        """A consumer group changes in the view, or leaves it."""
+        self._publish().consumer_groups.add(group)
+
+    def publish_rights(self) -> None:
+        """Users and rights change: users may be shown others."""
+        self._publish().are_rights = True
+
+    def publish_head(self) -> None:
+        """The view changes, but none of its topics and groups."""
+        self._publish()
+
+    def publish_all(self) -> None:
+        """Any entry of the view may change."""
+        self._publish().is_all = True
+
+    def _publish(self) -> Changed:
+        self.changed = self.changed or Changed()
+        return self.changed
 
     def note(self, kind: str, **members: Any) -> None:
         """An event for the shell: it logs it."""
@@ -50,7 +75,7 @@ class Outcome:
     def refuse_untouched(self, refusal: RefusedError) -> None:
         """A refusal that was decided before anything was changed."""
         assert not self.events, refusal.reason
-        assert not self.is_published, refusal.reason
+        assert self.changed is None, refusal.reason
         self.refuse(refusal.reason, refusal.detail, **refusal.members)
 
 

@@ -17,7 +17,7 @@ def charge_topic(state: State, name: str, by: str | None) -> None:
     namespace = namespace_of(name)
     limit = _of_namespace(state, namespace).topics
     if limit is not None:
-        count = sum(namespace_of(topic) == namespace for topic in state.users_topics())
+        count = state.users_topics[namespace]
         _check_count("TOO_MANY_TOPICS", namespace, "topics", count=count, limit=limit)
     _charge(state, by)
 

@@ -382,6 +382,7 @@ def _put_on_record(
         end=chosen.end,
         is_unclean=is_unclean,
     )
+    outcome.publish_all()
     outcome.result.update(_result(group))
 
 
@@ -458,7 +459,7 @@ def _take_topics(state: State, chosen: PresentStore) -> None:
         name = TopicName(presented.topic)
         topic = state.topics.get(name)
         if topic is None:
-            topic = state.topics[name] = Topic(
+            topic = Topic(
                 topic=name,
                 topic_id=TopicId(presented.topic_id),
                 read_queues={},
@@ -467,6 +468,7 @@ def _take_topics(state: State, chosen: PresentStore) -> None:
                 message_type=MIXED,
                 is_system=is_system_topic(name),
             )
+            state.add_topic(topic)
         topic.read_queues[chosen.group] = topic.write_queues[chosen.group] = presented.queues
         _take_consumer_group(state, name)
 

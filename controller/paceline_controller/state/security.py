@@ -92,7 +92,7 @@ def apply(state: State, command: AnySecurityCommand, outcome: Outcome) -> None:
             after, cluster_id=state.cluster_id, cluster_name=state.cluster_name
         )
         outcome.note(command.kind, user=getattr(command, "user", None), security=after.version)
-        outcome.publish()
+        outcome.publish_rights()
     if isinstance(command, SetSecurityMode) and command.mode is not Mode.OFF:
         topics.add_system(state, TopicName(AUDIT_TOPIC), queues=1, outcome=outcome)
     outcome.result["security"] = state.security.version

@@ -74,7 +74,7 @@ def grow(state: State, command: GrowStaticTopic, outcome: Outcome) -> None:
     if more:
         _spread(topic, groups, more)
         outcome.note("topic_altered", topic=topic.topic, topic_id=topic.topic_id)
-        outcome.publish()
+        outcome.publish_topic(topic.topic)
     outcome.result["topic"] = topic.view().to_json()
 
 
@@ -98,7 +98,7 @@ def remap(state: State, command: RemapQueue, outcome: Outcome) -> None:
             source=logical.last.group,
             target=command.group,
         )
-        outcome.publish()
+        outcome.publish_topic(topic.topic)
     outcome.result["topic"] = topic.view().to_json()
 
 
@@ -128,7 +128,7 @@ def queue_sealed(state: State, command: QueueSealed, outcome: Outcome) -> None:
         kept = tuple(closed if one is found else one for one in segments)
         _put(topic, number, replace(queues[number], segments=kept))
         outcome.note("segment_cut", topic=topic.topic, logical_queue=number, end=end)
-        outcome.publish()
+        outcome.publish_topic(topic.topic)
     # No later master of the group lacks the record that sealed it (R16).
     group.confirm_floor = max(group.confirm_floor, command.confirm)
 
@@ -246,7 +246,7 @@ def _open_next(topic: Topic, number: int, end: int, outcome: Outcome) -> None:
         target=target,
         start=end,
     )
-    outcome.publish()
+    outcome.publish_topic(topic.topic)
 
 
 def _put(topic: Topic, number: int, logical: LogicalQueue) -> None:

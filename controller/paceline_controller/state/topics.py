@@ -45,10 +45,11 @@ def ensure(state: State, command: EnsureTopic, outcome: Outcome) -> None:
         queues = {group: command.queues for group in sorted(state.groups)}
         if not queues:
             raise RefusedError("GROUP_UNKNOWN", "no broker group is registered")
-        if _users_count(state) >= MADE_BY_USE_MAX:
+        count = state.users_topics.total()
+        if count >= MADE_BY_USE_MAX:
             raise RefusedError(
                 "TOO_MANY_TOPICS",
-                f"there are {_users_count(state)} topics, and above {MADE_BY_USE_MAX} none is made"
+                f"there are {count} topics, and above {MADE_BY_USE_MAX} none is made"
                 " by its first use: delete some, or have an operator make it (paceline topic"
                 " create)",
             )
@@ -95,7 +96,7 @@ def alter(state: State, command: AlterTopic, outcome: Outcome) -> None:
     if topic.view() != before:
         topic.alterations += 1
         outcome.note("topic_altered", topic=topic.topic, topic_id=topic.topic_id)
-        outcome.publish()
+        outcome.publish_topic(topic.topic)
     outcome.result["topic"] = topic.view().to_json()
 
 
@@ -116,8 +117,9 @@ def add_system(state: State, name: TopicName, *, queues: int, outcome: Outcome) 
     elif topic.read_queues != wanted or topic.write_queues != wanted or not topic.is_system:
         # Fewer are written at once; what lies in the others is still read.
         reads = {group: max(queues, topic.read_queues.get(group, 0)) for group in wanted}
-        topic.read_queues, topic.write_queues, topic.is_system = reads, wanted, True
-        outcome.publish()
+        topic.read_queues, topic.write_queues = reads, wanted
+        state.make_system(topic)
+        outcome.publish_topic(name)
 
 
 def spread_system(state: State, outcome: Outcome) -> None:
@@ -133,21 +135,17 @@ def spread_system(state: State, outcome: Outcome) -> None:
             count = max(topic.write_queues.values(), default=1)
             topic.read_queues.update(dict.fromkeys(missing, count))
             topic.write_queues.update(dict.fromkeys(missing, count))
-            outcome.publish()
+            outcome.publish_topic(topic.topic)
 
 
 def drop(state: State, topic: Topic, outcome: Outcome) -> None:
     """Take it off the record."""
-    del state.topics[topic.topic]
+    state.remove_topic(topic)
     outcome.note("topic_deleted", topic=topic.topic, topic_id=topic.topic_id)
-    outcome.publish()
+    outcome.publish_topic(topic.topic)
 
 
 # -- small things ---------------------------------------------------------------------------------
-
-
-def _users_count(state: State) -> int:
-    return sum(1 for _ in state.users_topics())
 
 
 def add(
@@ -162,7 +160,7 @@ def add(
 ) -> Topic:
     """A new one with the next id. Raises RefusedError if there are too many, or the quota of its
     namespace or of the user who asks for it (`by`) is used up."""
-    if not is_system and _users_count(state) >= TOPICS_MAX:
+    if not is_system and state.users_topics.total() >= TOPICS_MAX:
         raise RefusedError("TOO_MANY_TOPICS", f"there are {TOPICS_MAX} topics already")
     if not is_system:
         quotas.charge_topic(state, name, by)
@@ -175,9 +173,9 @@ def add(
         is_system=is_system,
     )
     state.next_topic_id += 1
-    state.topics[name] = topic
+    state.add_topic(topic)
     outcome.note("topic_created", topic=topic.topic, topic_id=topic.topic_id)
-    outcome.publish()
+    outcome.publish_topic(name)
     return topic
 
 

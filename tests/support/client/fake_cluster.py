@@ -14,6 +14,7 @@ from aiohttp import web
 from tests.support.client.fake_broker import CLUSTER_ID, FakeBroker
 from tests.support.client.fake_calls import FakeGroupCalls
 from tests.support.client.fake_log import NO_FAULT, FakeLog, Fault
+from tests.support.client.views import view_changes
 
 from paceline.errors import NotMasterError, PacelineError
 from paceline.records.header import BatchHeader
@@ -38,6 +39,7 @@ class FakeCluster:
         self.brokers: dict[tuple[str, int], FakeBroker] = {}
         self.logs: dict[str, FakeLog] = {}
         self.view = ClusterView(cluster_id=CLUSTER_ID, version=1)
+        self._past: dict[int, ClusterView] = {}
         self.credit_bytes = credit_bytes
         self.fault: Callable[[FakeBroker, BatchHeader], Fault] = lambda broker, header: NO_FAULT
         self.late_stores = 0
@@ -196,6 +198,7 @@ class FakeCluster:
         self.publish(groups={**self.view.groups, GroupName(group): new})
 
     def publish(self, **changes: Any) -> None:
+        self._past[self.view.version] = self.view
         self.view = replace(self.view, version=self.view.version + 1, **changes)
         self._changed.set()
         self._changed = asyncio.Event()
@@ -326,6 +329,9 @@ class FakeCluster:
                     await self._changed.wait()
             except TimeoutError:
                 break
+        before = self._past.get(version)
+        if request.query.get("changes") == "true" and before is not None:
+            return web.json_response(view_changes(before, self.view).to_json())
         return web.json_response(self.view.to_json())
 
 

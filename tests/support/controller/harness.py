@@ -18,6 +18,7 @@ from paceline.wire import session as wire
 from paceline.wire.cluster import ClusterView
 from paceline.wire.messages import Nonce
 from paceline.wire.seal import Seals
+from paceline.wire.views.changes import ViewChanges
 from paceline_controller.config import ControllerConfig
 from paceline_controller.node import ControllerNode
 from paceline_controller.quorum_memory import MemoryLog, MemoryQuorum
@@ -153,6 +154,7 @@ class TalkingBroker:
         self.sockets: list[aiohttp.ClientWebSocketResponse] = []
         self._seals: dict[aiohttp.ClientWebSocketResponse, Seals] = {}
         self.answers: dict[int, asyncio.Future[wire.Answer]] = {}
+        self.changes_seen = 0
         self.views_seen = 0
         self._ids = 0
         self._sequence = -1
@@ -198,9 +200,15 @@ class TalkingBroker:
         return await self.command(wire.RegisterReplica(**arguments))
 
     async def connect(
-        self, address: str, *, secret: bytes = SECRET, is_sealed: bool = True
+        self,
+        address: str,
+        *,
+        secret: bytes = SECRET,
+        is_sealed: bool = True,
+        takes_changes: bool = True,
     ) -> None:
-        socket = await self.cluster.http.ws_connect(f"http://{address}{wire.PATH}")
+        url = f"http://{address}{wire.PATH}"
+        socket = await self.cluster.http.ws_connect(url + "?changes=true" * takes_changes)
         challenge = wire.parse_from_controller(await socket.receive_str())
         assert isinstance(challenge, wire.Challenge)
         hello = wire.make_hello(
@@ -336,6 +344,11 @@ class TalkingBroker:
                     view = ClusterView.from_json(news.view)
                     if self.view is None or view.version > self.view.version:
                         self.view = view
+                case wire.ViewChanged() as news:
+                    self.changes_seen += 1
+                    changes = ViewChanges.from_json(news.changes)
+                    if self.view is not None and changes.follows(self.view):
+                        self.view = changes.applied_to(self.view)
                 case wire.Answer() as answer:
                     self.answers.pop(answer.id).set_result(answer)
                 case wire.Leadership() as leadership:

@@ -83,7 +83,7 @@ class ReceiptCalls:
             group=name,
             client_id=wanted.client_id,
             keys=tuple(keys),
-            has_priorities=self._routes.with_priorities.intersection(map(topic_of, keys)),
+            has_priorities=frozenset(map(topic_of, keys)) & self._routes.with_priorities,
             filters=filters,
             messages_max=wanted.max_messages,
             invisible_ms=wanted.invisible_ms,

@@ -2,13 +2,19 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
+
+import pytest
+from tests.support.client.views import view_changes
+from tests.support.service.fakes import a_view
 
 from paceline.errors import PeerError
 from paceline.platform.runtime import SeededRandom, pause
 from paceline.platform.secret import ClusterSecrets
 from paceline.types import GroupName, Incarnation, MasterEpoch, ReplicaId
 from paceline.wire import session as wire
+from paceline.wire.cluster import ClusterView
 from paceline_broker.controllers.session import ControllerLinks
 from paceline_broker.storage.identity import Identity
 
@@ -138,3 +144,46 @@ async def test_requests_leave_one_at_a_time() -> None:
     await pause(0)
 
     assert [sequence for _, sequence, _ in link.asked] == [0, 1, 2, 3]
+
+
+async def test_changes_follow_the_newest_view_whoever_sent_it() -> None:
+    """R38: of three controllers each tells what leads on from what it sent itself."""
+    links, seen = some_links(), list[ClusterView]()
+    links.on_view = seen.append
+    one, two, three = (a_view(version=version, topics={"t": version}) for version in (1, 2, 3))
+
+    links.viewed(one)
+    links.changed(view_changes(one, two))
+    links.changed(view_changes(one, two))  # of another controller, which is slower
+    links.changed(view_changes(one, three))  # and then quicker
+
+    assert seen == [one, two, three]
+
+
+async def test_changes_that_follow_no_view_end_the_session() -> None:
+    links, seen = some_links(), list[ClusterView]()
+    links.on_view = seen.append
+    one, two, three = (a_view(version=version, topics={"t": version}) for version in (1, 2, 3))
+
+    for told in ((), (one,), (replace(two, cluster_id="other"),)):
+        for view in told:
+            links.viewed(view)
+        with pytest.raises(PeerError):
+            links.changed(view_changes(two, three))
+
+    assert three not in seen
+
+
+async def test_views_of_two_clusters_are_told_apart() -> None:
+    """A store that is being recovered has sessions with controllers of both (R18)."""
+    links, seen = some_links(), list[ClusterView]()
+    links.on_view = seen.append
+    one, two = (a_view(version=version, topics={"t": version}) for version in (1, 2))
+    others = [replace(view, cluster_id="other", version=view.version + 8) for view in (one, two)]
+
+    links.viewed(one)
+    links.viewed(others[0])
+    links.changed(view_changes(one, two))
+    links.changed(view_changes(*others))
+
+    assert seen == [one, others[0], two, others[1]]

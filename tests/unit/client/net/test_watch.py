@@ -2,16 +2,19 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from aiohttp import web
 from tests.support.client.fake_cluster import FakeCluster
+from tests.support.client.views import view_changes
 
 from paceline.errors import PeerError
 from paceline.net import watch
 from paceline.net.cluster import Cluster
-from paceline.types import GroupName
-from paceline.wire.cluster import ClusterView
+from paceline.types import GroupName, TopicId, TopicName
+from paceline.wire.cluster import ClusterView, TopicView
+from paceline.wire.views.changes import ViewChanges
 
 
 async def test_only_newer_views_of_the_same_cluster_count() -> None:
@@ -146,3 +149,99 @@ class _Hanging:
         self.asked.set()
         await asyncio.Event().wait()
         return web.Response()
+
+
+class _Telling:
+    """A controller that answers what the test tells it to, and notes what it is asked."""
+
+    def __init__(self, *answers: ClusterView | ViewChanges) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self._answers = [answer.to_json() for answer in answers]
+
+    async def get(
+        self, address: str, path: str, *, params: dict[str, str] | None = None, timeout_ms: int
+    ) -> dict[str, Any]:
+        wanted = params or {}
+        self.asked.append((wanted.get("from", ""), wanted.get("changes", "")))
+        return self._answers.pop(0)
+
+
+def a_topic(name: str, number: int) -> TopicView:
+    return TopicView(
+        topic=TopicName(name), topic_id=TopicId(number), queues={GroupName("g1"): number}
+    )
+
+
+def _versions(*names: str) -> list[ClusterView]:
+    """Views that follow one another: each has one more topic."""
+    topics = [a_topic(name, number) for number, name in enumerate(names, 1)]
+    return [
+        ClusterView(
+            cluster_id="a",
+            version=version,
+            topics={topic.topic: topic for topic in topics[:version]},
+            controllers=("c",),
+        )
+        for version in range(1, len(names) + 1)
+    ]
+
+
+async def _polled(*answers: ClusterView | ViewChanges) -> tuple[_Telling, ClusterView | None]:
+    telling = _Telling(*answers)
+    cluster = Cluster("127.0.0.1:1")
+    cluster.watch._http = telling  # type: ignore[assignment]
+    for _ in answers:
+        await cluster.watch._poll("c")
+    return telling, cluster.view
+
+
+async def test_changes_lead_from_any_version_that_they_begin_at_or_after() -> None:
+    one, two, three, four = _versions("t", "u", "v", "w")
+
+    telling, view = await _polled(
+        one, view_changes(one, two), view_changes(one, three), view_changes(three, four)
+    )
+
+    assert view == four
+    assert telling.asked == [("", ""), ("1", "true"), ("2", "true"), ("3", "true")]
+
+
+async def test_after_a_gap_the_whole_view_is_asked_for() -> None:
+    """R38: what came between is not guessed."""
+    one, two, three, four = _versions("t", "u", "v", "w")
+
+    telling, view = await _polled(one, view_changes(two, three), four, view_changes(four, four))
+
+    assert view == four
+    assert telling.asked == [("", ""), ("1", "true"), ("1", ""), ("4", "true")]
+
+
+async def test_changes_that_are_older_than_the_view_are_no_gap() -> None:
+    one, two, three, _ = _versions("t", "u", "v", "w")
+
+    telling, view = await _polled(
+        one, view_changes(one, three), view_changes(one, two), view_changes(three, three)
+    )
+
+    assert view == three
+    assert [changes for _, changes in telling.asked] == ["", "true", "true", "true"]
+
+
+async def test_changes_of_another_cluster_are_none_of_ours() -> None:
+    one, two, *_ = _versions("t", "u")
+    other = [replace(view, cluster_id="b") for view in (one, two)]
+
+    telling, view = await _polled(one, view_changes(*other), two)
+
+    assert view == two
+    assert telling.asked[-1] == ("1", "")
+
+
+async def test_brokers_are_not_asked_for_changes() -> None:
+    """They repeat whole views, and refuse parameters that they do not know."""
+    one, two = (replace(view, controllers=("other",)) for view in _versions("t", "u"))
+
+    telling, view = await _polled(one, two)
+
+    assert view == two
+    assert telling.asked == [("", ""), ("1", "")]

@@ -1,12 +1,14 @@
 """Names of a client that is in a namespace: what it sends, and what it is shown."""
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.client.views import view_changes
 
 from paceline.errors import BadNameError
 from paceline.types import ConsumerGroupName, TopicId, TopicName
@@ -18,7 +20,7 @@ from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.controller_calls.table import CALLS as CONTROLLER_CALLS
 from paceline.wire.controller_calls.topics import CreateTopic, ListTopics, RemapQueue
 from paceline.wire.names import AUDIT_TOPIC, SYSTEM_TOPICS, check_readable_topic_name
-from paceline.wire.namespaces import Namespace, topic_names
+from paceline.wire.namespaces import Namespace, TopicNames
 from paceline.wire.topics import TopicView
 
 SHOP = Namespace("shop")
@@ -249,11 +251,49 @@ def test_a_view_lists_the_namespace_and_finds_the_others_by_their_full_names() -
     assert TopicName("b") not in seen.topics
     with pytest.raises(KeyError):
         seen.topics[TopicName("b")]
-    assert topic_names(seen) == {
+    assert TopicNames().of(seen) == {
         2: "a", 3: "farm%a", 5: "%RETRY%g", 6: "paceline_REPLY_TOPIC"
     }  # fmt: skip
     assert Namespace().view(view) is view
-    assert topic_names(view)[TopicId(1)] == "a"
+    assert TopicNames().of(view)[TopicId(1)] == "a"
+
+
+NAMES = ["a", "b", "shop%a", "shop%b", "farm%a", "%RETRY%shop%g", AUDIT_TOPIC]
+named = st.dictionaries(
+    st.sampled_from(NAMES),
+    st.integers(1, 3),
+)
+
+
+@given(st.lists(named, min_size=2, max_size=6))
+def test_changes_lead_to_the_view_that_the_namespace_gives(rounds: list[dict[str, int]]) -> None:
+    """Whatever topics come, go, and are made again with another id."""
+    views = [
+        ClusterView(
+            cluster_id="c",
+            version=version,
+            topics={
+                TopicName(name): a_topic(name, 10 * n + NAMES.index(name))
+                for name, n in each.items()
+            },
+            consumer_groups={
+                ConsumerGroupName(name): ConsumerGroupView(group=ConsumerGroupName(name))
+                for name in each
+                if not name.startswith("%") and name != AUDIT_TOPIC
+            },
+        )
+        for version, each in enumerate(rounds)
+    ]
+    seen, names = SHOP.view(views[0]), TopicNames()
+    names.of(seen)
+    for before, view in pairwise(views):
+        seen, whole = view_changes(before, view).applied_to(seen), SHOP.view(view)
+
+        assert seen == whole
+        assert list(seen.topics) == list(whole.topics)
+        for name in view.topics:
+            assert seen.topics.get(name) == whole.topics.get(name)
+        assert names.of(seen) == TopicNames().of(whole)
 
 
 @pytest.mark.parametrize("name", [*SYSTEM_TOPICS, AUDIT_TOPIC])

@@ -281,30 +281,6 @@ async def test_what_is_unknown_is_named(
     assert said in answer["detail"]
 
 
-async def test_a_watch_answers_when_the_version_moves() -> None:
-    async with a_cluster() as (cluster, _):
-        version = cluster.leader.machine.version
-        waiting = asyncio.ensure_future(  # noqa: TID251 - two requests at once, both awaited here
-            cluster.ask("GET", f"/v1/watch?from={version}&wait_ms=30000")
-        )
-        await eventually(lambda: cluster.leader.http.watches_count == 1, "it waits")
-
-        await cluster.ask("POST", "/v1/topics", {"topic": "t"})
-
-        async with asyncio.timeout(DEADLINE_S):
-            status, view = await waiting
-        assert (status, view["version"]) == (200, version + 1)
-
-
-async def test_a_watch_without_news_answers_what_there_is() -> None:
-    async with a_cluster() as (cluster, _):
-        version = cluster.leader.machine.version
-
-        status, view = await cluster.ask("GET", f"/v1/watch?from={version}&wait_ms=20")
-
-        assert (status, view["version"]) == (200, version)
-
-
 async def test_a_follower_that_lags_answers_linearizable_reads_by_the_leaders_word() -> None:
     async with a_cluster(3) as (cluster, _):
         cluster.quorums[cluster.ids[1]].is_attached = False

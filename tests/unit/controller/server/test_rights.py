@@ -288,6 +288,40 @@ async def test_views_show_what_one_may_see() -> None:
             )
 
 
+async def test_changes_show_what_one_may_see_and_rights_begin_anew() -> None:
+    async with a_cluster(1) as (cluster, _):
+        secure(cluster, ana=(entry("Topic:orders", SUB),))
+        machine, root = cluster.leader.machine, bearer("root")
+
+        async def told(since: int) -> tuple[dict[str, Any], dict[str, Any]]:
+            """What each of both hears that has the view of that version."""
+            path = f"/v1/watch?from={since}&changes=true"
+            answers = [
+                await cluster.ask("GET", path, headers=bearer(who)) for who in ("root", "ana")
+            ]
+            return answers[0][1], answers[1][1]
+
+        for topic in ("secret", "orders"):
+            since = machine.version
+            await cluster.ask("POST", "/v1/topics", {"topic": topic}, headers=root)
+            of_root, of_ana = await told(since)
+            assert [row["topic"] for row in of_root["topics"]] == [topic]
+            assert [row["topic"] for row in of_ana["topics"]] == [topic] * (topic == "orders")
+            assert of_ana["since"] == since
+        since = machine.version
+        await cluster.ask("DELETE", "/v1/topics/secret", headers=root)
+        of_root, of_ana = await told(since)
+        assert (of_root["gone"]["topics"], of_ana["gone"]["topics"]) == (["secret"], [])
+
+        since = machine.version
+        await cluster.ask("PUT", "/v1/users/x", {"new": True}, headers=root)
+        of_root, of_ana = await told(since)
+
+    assert of_root["version"] == of_ana["version"] == since + 1
+    assert "since" in of_root
+    assert "since" not in of_ana
+
+
 async def test_a_view_is_made_once_for_a_user_and_a_version() -> None:
     async with secured(ana=(entry("Topic:orders", SUB),)) as cluster:
         views = cluster.leader.http._views

@@ -141,6 +141,7 @@ def test_every_other_message_of_a_broker_reads_back(message: wire.FromBroker) ->
         wire.Leadership(is_leader=False, leader_address=None),
         wire.ReportWanted(),
         wire.View(view=ClusterView(cluster_id="abc", version=7).to_json()),
+        wire.ViewChanged(changes={"since": 6, "cluster_id": "abc", "version": 7}),
         wire.Answer(id=1, result={"ok": True}),
         wire.Answer(id=1, problem={"code": "NOT_LEADER"}),
     ],

@@ -325,3 +325,24 @@ async def test_stopping_closes_every_session_in_time() -> None:
             await cluster.leader.stop()
 
         assert not cluster.nodes[cluster.ids[0]].hub.sessions
+
+
+async def test_a_session_tells_changes_to_a_broker_that_asked_for_them() -> None:
+    async with a_cluster() as (cluster, brokers):
+        old, new = brokers[0], brokers[1]
+        old.abort()
+        old.sockets.clear()
+        await old.connect(str(cluster.addresses[0]), takes_changes=False)
+        await eventually(lambda: len(cluster.leader.hub.sessions) == len(brokers), "it is back")
+        views, changes = (old.views_seen, new.views_seen), (old.changes_seen, new.changes_seen)
+
+        await cluster.ask("POST", "/v1/topics", {"topic": "t"})
+
+        version = cluster.leader.machine.version
+        for broker in (old, new):
+            await eventually(lambda b=broker: b.view.version == version, "it has heard")  # type: ignore[misc]
+        assert old.view == new.view
+        assert old.changes_seen == changes[0]
+        assert new.views_seen == views[1]
+        assert new.changes_seen > changes[1]
+        assert old.views_seen > views[0]
