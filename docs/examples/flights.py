@@ -9,7 +9,7 @@
 #
 #     python docs/examples/flights.py --bootstrap 127.0.0.1:7700
 #
-# Needs `pip install 'paceline[spark]'` and Java 17; the picture `pip install 'paceline[docs]'`:
+# Needs the extra `spark` and Java 17; the picture the extra `docs` (`pip install '.[docs]'`):
 # `--plot flights.svg`. In a notebook run the cells one after another; the last one has the options.
 
 # %%

@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 
 import pytest
 import pytest_asyncio
+from interop.java import run
 from interop.jobs import Job
+from tests.interop.examples import Language, go, java, node, python
 from tests.interop.peers import PacelinePeer
 from tests.interop.scene import Scene, came
 from tests.support.process.harness import running_cluster
@@ -101,3 +103,28 @@ async def test_a_user_without_the_right_is_refused(
     told = await scene.refused(client, job(scene, secured, "send", topic="secret", count=1))
 
     assert "40300" in told or "FORBIDDEN" in told or "may not" in told, told
+
+
+@pytest.mark.parametrize(
+    "language",
+    [pytest.param(python, marks=pytest.mark.python_client), java, go, node],
+    ids=lambda language: language.__name__,
+)
+async def test_the_example_takes_a_key_and_the_authority(
+    scene: Scene, secured: Secured, tmp_path: Path, language: Language
+) -> None:
+    command = await language(tmp_path)
+    shown = (
+        f"PACELINE_ACCESS_KEY={secured.key.access_key}",
+        f"PACELINE_SECRET_KEY={secured.key.secret_key}",
+        f"PACELINE_TLS_CA={secured.ca_file}",
+    )
+
+    code, output = await run(
+        *("env", f"HOME={tmp_path}", *shown, *command),
+        *(scene.peer.grpc_endpoint, scene.topic, scene.group),
+        timeout_s=300,
+    )
+
+    assert code == 0, output
+    assert "received hello 2" in output

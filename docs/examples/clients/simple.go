@@ -1,11 +1,16 @@
-// Send 3 messages and receive them, with RocketMQ's own client for Go.
+// Send 3 messages and receive them, with RocketMQ's own client for Go (gRPC).
 //
-// go mod init simple; go get github.com/apache/rocketmq-clients/golang/v5@v5.1.4;
+// paceline topic create TOPIC  # first: this client does not make the topic
+// go mod init simple; go get github.com/apache/rocketmq-clients/golang/v5@v5.1.4
 // go run simple.go HOST:PORT TOPIC GROUP
+//
+// PACELINE_ACCESS_KEY and PACELINE_SECRET_KEY: a key that signs, while rights are on.
+// PACELINE_TLS_CA: for a gateway with TLS; this client takes any certificate.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -13,16 +18,24 @@ import (
 
 	rmq "github.com/apache/rocketmq-clients/golang/v5"
 	"github.com/apache/rocketmq-clients/golang/v5/credentials"
+	v2 "github.com/apache/rocketmq-clients/golang/v5/protocol/v2"
 )
 
 func main() {
+	if len(os.Args) != 4 {
+		log.Fatal("usage: go run simple.go HOST:PORT TOPIC GROUP")
+	}
 	endpoint, topic, group := os.Args[1], os.Args[2], os.Args[3]
-	// This client encrypts by default. With rights on, leave this out and give an access key.
-	rmq.EnableSsl = false
+	// This client encrypts unless it is told not to.
+	rmq.EnableSsl = os.Getenv("PACELINE_TLS_CA") != ""
 	config := &rmq.Config{
 		Endpoint:      endpoint,
 		ConsumerGroup: group,
-		Credentials:   &credentials.SessionCredentials{AccessKey: "nobody", AccessSecret: "nothing"},
+		// It must not be nil; an empty key is sent as no key.
+		Credentials: &credentials.SessionCredentials{
+			AccessKey:    os.Getenv("PACELINE_ACCESS_KEY"),
+			AccessSecret: os.Getenv("PACELINE_SECRET_KEY"),
+		},
 	}
 
 	// Without topics this client waits at its start for ever.
@@ -44,8 +57,13 @@ func main() {
 	check(err)
 	check(consumer.Start())
 	for received := 0; received < 3; {
+		messages, err := consumer.Receive(context.Background(), 16, 30*time.Second)
 		// It is an error of this client that there is no message.
-		messages, _ := consumer.Receive(context.Background(), 16, 30*time.Second)
+		var status *rmq.ErrRpcStatus
+		if errors.As(err, &status) && status.GetCode() == int32(v2.Code_MESSAGE_NOT_FOUND) {
+			continue
+		}
+		check(err)
 		for _, message := range messages {
 			fmt.Println("received", string(message.GetBody()))
 			check(consumer.Ack(context.Background(), message))

@@ -1,8 +1,14 @@
-"""Send 3 messages and receive them, with RocketMQ's own client for Python.
+"""Send 3 messages and receive them, with RocketMQ's own client for Python (gRPC).
 
-pip install rocketmq-python-client==5.1.2; python simple.py HOST:PORT TOPIC GROUP
+paceline topic create TOPIC  # first: this client does not make the topic
+pip install rocketmq-python-client==5.1.2
+python simple.py HOST:PORT TOPIC GROUP
+
+PACELINE_ACCESS_KEY and PACELINE_SECRET_KEY: a key that signs, while rights are on.
+PACELINE_TLS_CA: the authority of the cluster, for a gateway with TLS.
 """
 
+import os
 import sys
 
 from rocketmq import (
@@ -14,11 +20,18 @@ from rocketmq import (
     SimpleConsumer,
 )
 
+if len(sys.argv) != 4:
+    sys.exit("usage: python simple.py HOST:PORT TOPIC GROUP")
 endpoint, topic, group = sys.argv[1:]
-# With rights on: the id and the secret of an access key, and tls_enable=True below.
-configuration = ClientConfiguration(endpoint, Credentials())
+key = Credentials(
+    os.environ.get("PACELINE_ACCESS_KEY", ""), os.environ.get("PACELINE_SECRET_KEY", "")
+)
+configuration = ClientConfiguration(endpoint, key)
+tls_ca = os.environ.get("PACELINE_TLS_CA")
+if tls_ca:  # gRPC reads this variable at the first connection; the client has no setting for it
+    os.environ["GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"] = tls_ca
 
-producer = Producer(configuration, (topic,))
+producer = Producer(configuration, (topic,), tls_enable=bool(tls_ca))
 producer.startup()
 for number in range(3):
     message = Message()
@@ -27,7 +40,9 @@ for number in range(3):
     print("sent", producer.send(message).message_id)
 producer.shutdown()
 
-consumer = SimpleConsumer(configuration, group, {topic: FilterExpression()})
+consumer = SimpleConsumer(
+    configuration, group, {topic: FilterExpression()}, tls_enable=bool(tls_ca)
+)
 consumer.startup()
 received = 0
 while received < 3:

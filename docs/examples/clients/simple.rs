@@ -1,8 +1,14 @@
-//! Send 3 messages and receive them, with RocketMQ's own client for Rust.
+//! Send 3 messages and receive them, with RocketMQ's own client for Rust (gRPC).
 //!
-//! cargo add rocketmq@5.0.0 tokio --features tokio/full; cargo add time --features local-offset
-//! (the client calls it and does not ask for it); arguments: HOST:PORT TOPIC GROUP
+//! paceline topic create TOPIC  # first: this client does not make the topic
+//! cargo add rocketmq@5.0.0 tokio --features tokio/full
+//! cargo add time --features local-offset  # the client calls it and does not ask for it
+//! cargo run -- HOST:PORT TOPIC GROUP
+//!
+//! PACELINE_ACCESS_KEY and PACELINE_SECRET_KEY: a key that signs, while rights are on.
+//! This client has no TLS.
 
+use std::env::var;
 use std::error::Error;
 
 use rocketmq::conf::{ClientOption, ProducerOption, SimpleConsumerOption};
@@ -13,10 +19,16 @@ use rocketmq::{Producer, SimpleConsumer};
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (endpoint, topic, group) = (&arguments[0], &arguments[1], &arguments[2]);
+    let [endpoint, topic, group] = &arguments[..] else {
+        return Err("usage: cargo run -- HOST:PORT TOPIC GROUP".into());
+    };
     let mut client = ClientOption::default();
     client.set_access_url(endpoint);
     client.set_enable_tls(false);
+    if let (Ok(key), Ok(secret)) = (var("PACELINE_ACCESS_KEY"), var("PACELINE_SECRET_KEY")) {
+        client.set_access_key(key);
+        client.set_secret_key(secret);
+    }
 
     let mut option = ProducerOption::default();
     option.set_topics(vec![topic]);
