@@ -22,14 +22,21 @@ import org.apache.rocketmq.remoting.RPCHook;
  * PACELINE_TLS_CA: for a gateway with TLS; this client takes any certificate.
  */
 public class SimpleRemoting {
-    public static void main(String[] arguments) throws Exception {
+    public static void main(String[] arguments) {
         if (arguments.length != 3) {
             System.err.println("usage: java -cp 'libs/*' SimpleRemoting.java HOST:PORT TOPIC GROUP");
             System.exit(1);
         }
-        String address = arguments[0];
-        String topic = arguments[1];
-        String group = arguments[2];
+        try {
+            sendAndReceive(arguments[0], arguments[1], arguments[2]);
+        } catch (Exception error) {
+            error.printStackTrace();
+            System.exit(1); // threads of the client would keep the process
+        }
+    }
+
+    private static void sendAndReceive(String address, String topic, String group)
+            throws Exception {
         String key = System.getenv("PACELINE_ACCESS_KEY");
         String secret = System.getenv("PACELINE_SECRET_KEY");
         boolean encrypts = System.getenv("PACELINE_TLS_CA") != null;
@@ -38,6 +45,7 @@ public class SimpleRemoting {
         DefaultMQProducer producer = new DefaultMQProducer(group + "-producers", signs);
         producer.setNamesrvAddr(address);
         producer.setUseTLS(encrypts);
+        producer.setSendMsgTimeout(10_000); // 3 s by default, for the route and all attempts
         producer.start();
         for (int number = 0; number < 3; number++) {
             byte[] body = ("hello " + number).getBytes(StandardCharsets.UTF_8);
@@ -59,6 +67,7 @@ public class SimpleRemoting {
             }
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
+        consumer.setAwaitTerminationMillisWhenShutdown(5000); // else it interrupts listeners
         consumer.start();
         missing.await();
         consumer.shutdown();
