@@ -274,7 +274,7 @@ class ControllerNode:
     async def stop(self) -> None:
         """Hand leadership over, close sessions, stop listening. Idempotent."""
         self.sessions.is_closing = True
-        self.http.wake_watches()
+        self.http.watches.wake()
         await self._announcer.stop()
         await self.supervisor.stop()
         await self.quorum.stop()
@@ -412,7 +412,7 @@ class ControllerNode:
             )
             return
         self.hub.push_view()
-        self.http.wake_watches()
+        self.http.watches.published()
 
     def _make_lead(self, term: int) -> Lead:
         return Lead(

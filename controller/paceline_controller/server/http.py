@@ -6,7 +6,6 @@ documents (RFC 9457). `paceline.wire.controller_calls` has the requests; what is
 as they are published, sessions, metrics) stands here and in openapi.py.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -40,6 +39,7 @@ from paceline_controller.server.recovery_calls import RecoveryCalls
 from paceline_controller.server.security_calls import SecurityCalls
 from paceline_controller.server.topic_calls import TopicCalls
 from paceline_controller.server.visible import visible_answer, visible_changes, whoami
+from paceline_controller.server.watches import Watches
 
 WATCH_MS_MAX = 60_000
 WATCHES_MAX = 10_000
@@ -54,7 +54,7 @@ class ControllerHttp:
         self.context = context = CallContext(node, clock=clock)
         self.node = node
         self.clock = clock
-        self._watches: set[asyncio.Future[None]] = set()
+        self.watches = Watches(node.views, self._shown_version, clock=clock)
         self._logins = Logins(context, secrets=node.secrets)
         self._handlers: Handlers = {
             **QuorumCalls(context).handlers(),
@@ -113,16 +113,6 @@ class ControllerHttp:
                     return await self._handlers[type_](call, once)
             return visible_answer(call, await self._handlers[type_](call, once), asker)
 
-    @property
-    def watches_count(self) -> int:
-        return len(self._watches)
-
-    def wake_watches(self) -> None:
-        """The version moved, or the node stops."""
-        for watch in self._watches:
-            if not watch.done():
-                watch.set_result(None)
-
     # -- the view -----------------------------------------------------------------------------
 
     async def _routes(self, request: web.Request) -> web.Response:
@@ -138,8 +128,7 @@ class ControllerHttp:
         since = None
         if query_flag(request, "changes"):
             since = query_integer(request, "from", default=-1, low=-1)
-        machine = self.node.machine
-        await self._newer(request, lambda: machine.version if machine.cluster_id else -1)
+        await self._newer(request, lambda: self.watches.version)
         self._ensure_founded()
         return self._view_answer(request, since=since)
 
@@ -163,9 +152,9 @@ class ControllerHttp:
         while version() <= known:
             left_ms = deadline_ms - self.clock.monotonic_ms()
             is_stopping = self.node.sessions.is_closing
-            if left_ms <= 0 or is_stopping or len(self._watches) >= WATCHES_MAX:
+            if left_ms <= 0 or is_stopping or len(self.watches) >= WATCHES_MAX:
                 break
-            await self._wait_for_news(left_ms)
+            await self.watches.wait(left_ms)
             await next_turn(request)
 
     def _view_answer(self, request: web.Request, *, since: int | None = None) -> web.Response:
@@ -179,14 +168,6 @@ class ControllerHttp:
         else:
             body = views.body(since)
         return web.Response(body=body, content_type="application/json")
-
-    async def _wait_for_news(self, at_most_ms: int) -> None:
-        news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._watches.add(news)
-        try:
-            await asyncio.wait([news], timeout=at_most_ms / 1000)
-        finally:
-            self._watches.discard(news)
 
     # -- the node -----------------------------------------------------------------------------
 
@@ -212,6 +193,10 @@ class ControllerHttp:
         return json_answer({"ok": True})
 
     # -- small things -------------------------------------------------------------------------
+
+    def _shown_version(self) -> int:
+        machine = self.node.machine
+        return machine.version if machine.cluster_id else -1
 
     def _ensure_founded(self) -> None:
         if not self.node.machine.cluster_id:

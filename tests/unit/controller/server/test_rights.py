@@ -340,13 +340,13 @@ async def test_a_watch_that_waited_is_judged_by_the_rights_of_its_end() -> None:
         path = f"/v1/watch?from={version}&wait_ms=20000"
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(cluster.ask("GET", path, headers=bearer("ana")))
-            while not cluster.leader.http.watches_count:
+            while not len(cluster.leader.http.watches):
                 await cluster.ask("GET", "/healthz")
             cluster.leader.access.apply(a_security(version=2, mode=Mode.ON).changed(users={}))
-            cluster.leader.http.wake_watches()
+            cluster.leader.http.watches.wake()
             await cluster.ask("PUT", "/v1/users/x", {"new": True})
             cluster.leader.sessions.is_closing = True
-            cluster.leader.http.wake_watches()
+            cluster.leader.http.watches.wake()
 
     assert watching.result()[0] == 401
 

@@ -1,12 +1,18 @@
 """`/v1/watch`: views, and what changed in them, once there are news."""
 
 import asyncio
+from dataclasses import replace
+from typing import Any
 
+from tests.support.client.views import view_changes
 from tests.support.controller.harness import DEADLINE_S, eventually
 from tests.support.controller.sessions import a_cluster
+from tests.support.service.fakes import a_view
 
+from paceline.platform.runtime import ManualClock, spawn
 from paceline.wire.cluster import ClusterView
 from paceline.wire.views.changes import ViewChanges
+from paceline_controller.server.watches import Watches
 
 
 async def test_a_watch_answers_when_the_version_moves() -> None:
@@ -15,7 +21,7 @@ async def test_a_watch_answers_when_the_version_moves() -> None:
         waiting = asyncio.ensure_future(  # noqa: TID251 - two requests at once, both awaited here
             cluster.ask("GET", f"/v1/watch?from={version}&wait_ms=30000")
         )
-        await eventually(lambda: cluster.leader.http.watches_count == 1, "it waits")
+        await eventually(lambda: len(cluster.leader.http.watches) == 1, "it waits")
 
         await cluster.ask("POST", "/v1/topics", {"topic": "t"})
 
@@ -52,3 +58,57 @@ async def test_a_watch_without_news_answers_what_there_is() -> None:
         status, view = await cluster.ask("GET", f"/v1/watch?from={version}&wait_ms=20")
 
         assert (status, view["version"]) == (200, version)
+
+
+class _Views:
+    """What changed is what the test says."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.changed = a_view(version=1)
+
+    def changes(self, since: int) -> ViewChanges:
+        return view_changes(a_view(version=since), replace(self.changed, version=self.version))
+
+
+class _Scene:
+    """A controller's watches, with some who wait."""
+
+    def __init__(self) -> None:
+        self.views, self.clock = _Views(), ManualClock()
+        self.watches = Watches(self.views, lambda: self.views.version, clock=self.clock)  # type: ignore[arg-type]
+        self.publish()
+
+    def publish(self, **changes: Any) -> int:
+        """What those who wait are answered for."""
+        self.views.version += 1
+        self.views.changed = a_view(**changes)
+        self.watches.published()
+        return self.watches.version
+
+    async def wait(self, count: int) -> None:
+        for number in range(count):
+            spawn(self.watches.wait(60_000), name=f"wait-{number}")
+        await eventually(lambda: len(self.watches) == count, "they wait")
+
+
+async def test_rare_news_of_topics_are_told_at_once() -> None:
+    scene = _Scene()
+    await scene.wait(10)
+    scene.clock.advance(5)
+
+    assert scene.publish(topics={"t": 1}) == 2
+
+
+async def test_frequent_news_of_topics_are_told_together_and_those_of_masters_at_once() -> None:
+    scene = _Scene()
+    await scene.wait(10)
+
+    assert scene.publish(topics={"t": 1}) == 1
+    assert scene.publish(topics={"u": 1}) == 1
+    assert scene.publish(master=2) == 4
+    await eventually(lambda: not len(scene.watches), "all look again")
+
+    await scene.wait(10)
+    assert scene.publish(topics={"v": 1}) == 4
+    await eventually(lambda: scene.watches.version == 5, "in the next round")
