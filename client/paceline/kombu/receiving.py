@@ -155,7 +155,7 @@ class QueueReceiver:
                     await self._deliver()
                 except PacelineError as error:
                     about = {"queue": self._queue, "error": error.message}
-                    log.warning("kombu_receive_failed", extra=about)
+                    log.warning("kombu_receive_failed: %s", error.message, extra=about)
                     await pause(_PAUSE_MS)
         finally:
             end()

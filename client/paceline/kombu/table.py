@@ -116,7 +116,7 @@ class ResultTable:
     async def follow(self, key: str) -> None:
         """What is stored for the key from now on is told."""
         await self._declare()
-        name = self._queue_of(key)
+        name = await self._queue_of(key)
         if name not in self._followed:
             async with self._lock:
                 await self._follow([name])
@@ -126,7 +126,7 @@ class ResultTable:
         await self._declare()
         by_queue: dict[QueueName, list[str]] = {}
         for key in keys:
-            by_queue.setdefault(self._queue_of(key), []).append(key)
+            by_queue.setdefault(await self._queue_of(key), []).append(key)
         async with self._lock:
             ends = await self._follow(by_queue)
             for queue, asked in by_queue.items():
@@ -146,8 +146,10 @@ class ResultTable:
         expires_ms = self._expires_ms
         return expires_ms is not None and entry.stored_unix_ms + expires_ms < now_unix_ms
 
-    def _queue_of(self, key: str) -> QueueName:
-        topic = self._clients.view.topics[TopicName(self._topic)]
+    async def _queue_of(self, key: str) -> QueueName:
+        """TopicNotFoundError; NotAuthorizedError: the user may not see the topic."""
+        cluster = self._clients.cluster
+        topic = await cluster.wait_topic(self._topic, timeout_ms=_CALL_TIMEOUT_MS)
         queues = write_queues_of(topic)
         found = queues[index_of_key(key.encode(), len(queues))]
         return QueueName(TopicName(self._topic), found.group, found.queue_id)

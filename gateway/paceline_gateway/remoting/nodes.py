@@ -29,8 +29,9 @@ async def refuse_settings(call: Call) -> Command:
     return call.request.answer(
         ResponseCode.NO_PERMISSION,
         remark="settings of nodes are not changed over the network: change the node's file and"
-        " start it again; of a broker group: paceline group set; topics keep the order of each"
-        " queue without being told",
+        " start it again; those of a broker group are changed at a controller (PUT"
+        " /v1/groups/GROUP/settings, docs/OPERATIONS.md); topics keep the order of each queue"
+        " without being told",
     )
 
 
