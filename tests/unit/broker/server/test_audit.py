@@ -90,7 +90,7 @@ async def test_refusals_are_told_at_both_doors_with_the_name_that_the_error_says
             *(denied, "UNAUTHENTICATED"),
         ),
     ]
-    assert rows[0].rule == "no policy of ana matches"
+    assert rows[0].rule == "the custom policy of ana allows only Pub on it"
     assert (rows[0].access_key, rows[0].source) == ("key-ana", "127.0.0.1")
     assert "the body" not in str(rows)
 
