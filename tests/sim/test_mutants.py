@@ -53,7 +53,7 @@ LIKELY = {
     "R22": 3,
     "R33-epoch": 6,
     "R25-noted": 44,
-    "INV-10-part": 188,
+    "INV-10-part": 373,
     "INV-10-roll": 31,
     "R32-chosen": 4,
     "L9": 2,
@@ -66,7 +66,8 @@ LIKELY = {
     "S26-remoting": 3,
     "S31-source": 1,
     "S31-lock": 5,
-    "S31-receipt": 3,
+    "S31-receipt": 4,
+    "R34-decided": 4,
 }
 """Seeds that are tried first, as they caught it last; if one does no more, the others are tried."""
 
