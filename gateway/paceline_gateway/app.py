@@ -234,7 +234,8 @@ class Gateway:
 
     def _why_not_ready(self) -> str:
         if not self.told.known.is_set():
-            return f"no controller has told users and rights yet{self.told.why_not}"
+            why = self.told.why_not or "none has been asked"
+            return f"no controller has told users and rights yet: {why}"
         if self.cluster.view is None:
             return "no controller has told the routes yet"
         return "" if self._are_open else "the doors are not open"

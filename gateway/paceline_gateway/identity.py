@@ -35,8 +35,6 @@ _SLACK_S = 3.0
 _LATE = 5
 """Rounds of all controllers, over a second and a half, after which somebody should look why."""
 _NEWEST = 2**31 - 1
-
-
 NOT_TOLD = (
     "this gateway has not heard from a controller yet who may do what: ask again, or another"
     " gateway; its log and /readyz say why"
@@ -65,7 +63,7 @@ class ToldSecurity:
         self.known = asyncio.Event()
         """A controller has told them."""
         self.why_not = ""
-        """Why the last one that was asked did not; begins with a colon."""
+        """The reason of the last one that was asked and did not; empty: it did."""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -94,7 +92,7 @@ class ToldSecurity:
             why = f"{address} cannot be reached: {error.os_error}"
         else:
             why = error.message if isinstance(error, PacelineError) else f"{address}: {error!r}"
-        self.why_not = f": {why}"
+        self.why_not = why
         is_late = not self.known.is_set() and turn >= _LATE * len(self._controllers)
         level = logging.INFO
         if is_late:
