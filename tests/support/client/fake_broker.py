@@ -4,6 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from tests.support.app_server import stop_accepting
 from tests.support.client.fake_log import NO_FAULT, FakeLog, Fault
 
 from paceline.errors import (
@@ -90,6 +91,8 @@ class FakeBroker:
             writer.transport.abort()
 
     async def stop(self) -> None:
+        if self._server is not None:
+            await stop_accepting(self._server.sockets)
         writers = tuple(self._writers)
         self.kill()
         await cancel_and_wait(*self._tasks)

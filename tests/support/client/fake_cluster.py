@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from aiohttp import web
+from tests.support.app_server import AppServer
 from tests.support.client.fake_broker import CLUSTER_ID, FakeBroker
 from tests.support.client.fake_calls import FakeGroupCalls
 from tests.support.client.fake_log import NO_FAULT, FakeLog, Fault
@@ -60,7 +61,7 @@ class FakeCluster:
         self._group_names = [f"g{number + 1}" for number in range(groups)]
         self._brokers_per_group = brokers
         self._changed = asyncio.Event()
-        self._runner: web.AppRunner | None = None
+        self._server: AppServer | None = None
         self._is_closing = False
 
     async def __aenter__(self) -> "FakeCluster":
@@ -76,11 +77,9 @@ class FakeCluster:
         app.router.add_post("/v1/topics", self._create_topic)
         app.router.add_post("/v1/topics/{topic}/remap", self._remap)
         app.router.add_delete("/v1/topics/{topic}", self._delete_topic)
-        self._runner = web.AppRunner(app, shutdown_timeout=0, handler_cancellation=True)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.controller = "127.0.0.1:" + str(self._runner.addresses[0][1])
+        self._server = AppServer(app)
+        await self._server.start()
+        self.controller = self._server.address
         self.view = replace(
             self.view,
             controllers=(self.controller,),
@@ -93,8 +92,8 @@ class FakeCluster:
         self._changed.set()
         for broker in self.brokers.values():
             await broker.stop()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._server is not None:
+            await self._server.stop()
 
     # -- what tests do ----------------------------------------------------------------------------
 

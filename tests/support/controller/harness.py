@@ -7,6 +7,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
+from tests.support.app_server import AppServer
 
 from paceline.cli.local.free_ports import free_ports
 from paceline.platform.address import Address
@@ -159,16 +160,15 @@ class TalkingBroker:
         self._ids = 0
         self._sequence = -1
         self._tasks: list[asyncio.Task[None]] = []
-        self._runner: web.AppRunner
+        self._server: AppServer
         self.address = ""
 
     async def start(self, *, secret: bytes = SECRET, is_sealed: bool = True) -> None:
         app = web.Application()
         app.router.add_get("/v1/probe", self._probe)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.address = f"127.0.0.1:{self._runner.addresses[0][1]}"
+        self._server = AppServer(app)
+        await self._server.start()
+        self.address = self._server.address
         for address in self.cluster.addresses:
             await self.connect(str(address), secret=secret, is_sealed=is_sealed)
 
@@ -305,7 +305,7 @@ class TalkingBroker:
 
     async def kill(self) -> None:
         """As kill -9: the ports close, the connections break."""
-        await self._runner.cleanup()
+        await self._server.stop()
         self.abort()
 
     def abort(self) -> None:
@@ -319,7 +319,7 @@ class TalkingBroker:
         await cancel_and_wait(*self._tasks)
         for session in self.sockets:
             await session.close()
-        await self._runner.cleanup()
+        await self._server.stop()
 
     async def _probe(self, request: web.Request) -> web.Response:
         group = None if self.view is None else self.view.groups.get(self.group)

@@ -1,9 +1,16 @@
-"""How often something happens in each turn of the loop."""
+"""Turns of the event loop, and how often something happens in each."""
 
 import asyncio
 from typing import Any
 
 import pytest
+
+
+async def turn() -> None:
+    """One turn of the event loop."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(future.set_result, None)
+    await future
 
 
 def per_turn(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, until: int) -> list[int]:

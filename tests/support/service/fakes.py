@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.support.askers import ANYBODY
+from tests.support.http.turns import turn
 
 from paceline.errors import DiskFullError, NotMasterError, OutcomeUnknownError, PacelineError
 from paceline.platform.disk_memory import MemoryDisk
@@ -417,10 +418,3 @@ async def until(is_true: Callable[[], bool]) -> None:
     while not is_true():
         assert loop.time() < deadline, "the condition never held"
         await turn()
-
-
-async def turn() -> None:
-    """One turn of the event loop."""
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_soon(future.set_result, None)
-    await future

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 from tests.support.broker.brokers import DATA, Broker, a_group, eventually, registered, tell
-from tests.support.service.fakes import turn
+from tests.support.http.turns import turn
 
 from paceline.platform.disk_memory import MemoryDisk
 from paceline.platform.runtime import ManualClock, cancel_and_wait, spawn

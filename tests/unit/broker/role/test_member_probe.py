@@ -7,6 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from tests.support.app_server import AppServer
 from tests.support.controller.harness import free_address
 
 from paceline.security.node_tls import Dial
@@ -34,13 +35,8 @@ async def a_port(answer: Any, *, status: int = 200) -> AsyncIterator[str]:
 
     app = web.Application()
     app.router.add_get("/v1/probe", probe)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with AppServer(app) as server:
+        yield server.address
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from tests.support.http.door import Door, a_batch, a_door
 from tests.support.http.places import close, connect
 from tests.support.http.stream import a_fetch
 from tests.support.http.stream_client import UPGRADE, RawStream
-from tests.support.service.fakes import turn, until
+from tests.support.http.turns import turn
+from tests.support.service.fakes import until
 
 from paceline.server import connections as places
 from paceline.server import http_guard

@@ -10,8 +10,8 @@ from tests.support.http.door import Door, a_batch, a_door
 from tests.support.http.places import Connection, close, connect
 from tests.support.http.stream import a_fetch
 from tests.support.http.stream_client import RawStream
-from tests.support.http.turns import per_turn
-from tests.support.service.fakes import a_view, turn, until
+from tests.support.http.turns import per_turn, turn
+from tests.support.service.fakes import a_view, until
 
 from paceline.server import http_listener
 from paceline.server.http_guard import GuardedHandler

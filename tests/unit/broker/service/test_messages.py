@@ -3,7 +3,8 @@
 import asyncio
 
 import orjson
-from tests.support.service.fakes import Bench, turn
+from tests.support.http.turns import turn
+from tests.support.service.fakes import Bench
 
 from paceline.wire.http import parse_json_object, parse_send
 

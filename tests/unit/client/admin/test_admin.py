@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from tests.support.app_server import AppServer
 from tests.support.client.consumers import eventually
 from tests.support.client.fake_cluster import FakeCluster
 from tests.support.client.pins import a_master
@@ -242,16 +243,15 @@ class _Follower:
         app.router.add_get("/v1/watch", self._routes)
         app.router.add_post("/v1/topics", self._not_leader)
         app.router.add_post("/v1/sessions", self._not_leader)
-        self._runner = web.AppRunner(app, shutdown_timeout=0)
+        self._server = AppServer(app)
 
     async def __aenter__(self) -> "_Follower":
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.address = "127.0.0.1:" + str(self._runner.addresses[0][1])
+        await self._server.start()
+        self.address = self._server.address
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._runner.cleanup()
+        await self._server.stop()
 
     async def _routes(self, request: web.Request) -> web.Response:
         if request.query.get("linearizable") == "true":

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import orjson
 import pytest
 from aiohttp import web
+from tests.support.app_server import AppServer
 
 from paceline.admin.client import AdminClient
 from paceline.errors import LoginFailedError, OutcomeUnknownError, PacelineError, to_problem
@@ -26,15 +27,8 @@ async def answering(*errors: PacelineError) -> AsyncIterator[AdminClient]:
 
     app = web.Application()
     app.add_routes([web.post("/v1/users/bob/password", change)])
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        port = runner.addresses[0][1]
-        async with AdminClient(f"127.0.0.1:{port}") as admin:
-            yield admin
-    finally:
-        await runner.cleanup()
+    async with AppServer(app) as server, AdminClient(server.address) as admin:
+        yield admin
 
 
 async def change(admin: AdminClient) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.support.service.fakes import Bench, a_view, turn
+from tests.support.http.turns import turn
+from tests.support.service.fakes import Bench, a_view
 from tests.support.service.fetch import send
 
 from paceline.consumer.fetch import server_session

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from tests.support.app_server import AppServer
 from tests.support.client.fake_cluster import FakeCluster
 from tests.support.client.views import view_changes
 
@@ -134,16 +135,15 @@ class _Hanging:
         self.asked = asyncio.Event()
         app = web.Application()
         app.router.add_get("/v1/{any}", self._hang)
-        self._runner = web.AppRunner(app, shutdown_timeout=0, handler_cancellation=True)
+        self._server = AppServer(app)
 
     async def __aenter__(self) -> "_Hanging":
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.address = "127.0.0.1:" + str(self._runner.addresses[0][1])
+        await self._server.start()
+        self.address = self._server.address
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._runner.cleanup()
+        await self._server.stop()
 
     async def _hang(self, _: web.Request) -> web.Response:
         self.asked.set()

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.support.service.fakes import turn, until
+from tests.support.http.turns import turn
+from tests.support.service.fakes import until
 
 from paceline.errors import NotAuthorizedError, OutcomeUnknownError, PeerError
 from paceline.net.group_links import GroupLinks

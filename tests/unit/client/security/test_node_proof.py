@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from tests.support.app_server import AppServer
 from tests.support.askers import PROOFS, proof_of
 
 from paceline.errors import UnauthenticatedError
@@ -149,15 +150,9 @@ async def serving(node: Node) -> AsyncIterator[tuple[str, list[str]]]:
     app = web.Application(middlewares=[check])
     app.router.add_post(PATH, handle)
     app.on_response_prepare.append(add_safe_headers)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    address = f"127.0.0.1:{runner.addresses[0][1]}"
-    node.addresses = {address}
-    try:
-        yield address, done
-    finally:
-        await runner.cleanup()
+    async with AppServer(app) as server:
+        node.addresses = {server.address}
+        yield server.address, done
 
 
 async def ask(asker: Node, http: aiohttp.ClientSession, address: str, body: bytes) -> int:

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 from tests.support.http.door import a_batch
+from tests.support.http.turns import turn
 from tests.support.service.delivery import DelayBench
-from tests.support.service.fakes import a_view, turn
+from tests.support.service.fakes import a_view
 
 from paceline.errors import (
     BadRequestError,

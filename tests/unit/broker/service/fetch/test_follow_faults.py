@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from tests.support.service.fakes import Bench, turn, until
+from tests.support.http.turns import turn
+from tests.support.service.fakes import Bench, until
 from tests.support.service.fetch import Fetches, fetch, send
 from tests.support.service.follow import Follower
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 from tests.support.askers import ANYBODY
+from tests.support.http.turns import turn
 from tests.support.service.clients import CONSUMER, PRODUCER
-from tests.support.service.fakes import Bench, turn
+from tests.support.service.fakes import Bench
 
 from paceline.errors import BadNameError, BadRequestError, OverloadedError
 from paceline.wire.clients import conflicts, inconsistent_topics, merged

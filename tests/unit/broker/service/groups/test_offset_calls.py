@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from tests.support.http.door import a_batch
-from tests.support.service.fakes import Bench, a_view, turn, until
+from tests.support.http.turns import turn
+from tests.support.service.fakes import Bench, a_view, until
 from tests.support.service.send import Answers
 
 from paceline.errors import (

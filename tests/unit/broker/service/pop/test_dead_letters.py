@@ -7,7 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.support.service.fakes import Bench, a_view, turn, until
+from tests.support.http.turns import turn
+from tests.support.service.fakes import Bench, a_view, until
 from tests.support.service.receipts import handles, offset_row, receive
 from tests.support.service.send import Answers
 from tests.support.service.send_back import DEAD, KEY, ORDERS, RETRY, TOPICS, a_bench, send

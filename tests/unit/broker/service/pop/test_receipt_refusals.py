@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from tests.support.http.turns import turn
 from tests.support.service.calls import started
-from tests.support.service.fakes import Bench, turn, until
+from tests.support.service.fakes import Bench, until
 from tests.support.service.receipts import handles, receive, send
 
 from paceline.errors import (

@@ -5,8 +5,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from tests.support.http.turns import turn
 from tests.support.service.calls import started
-from tests.support.service.fakes import Bench, a_view, replayed, turn
+from tests.support.service.fakes import Bench, a_view, replayed
 from tests.support.service.receipts import handles, lowest, offset_row, receive, send
 
 from paceline.errors import (

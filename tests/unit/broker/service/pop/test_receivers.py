@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from tests.support.http.door import a_batch
+from tests.support.http.turns import turn
 from tests.support.service.calls import started
-from tests.support.service.fakes import Bench, a_view, turn, until
+from tests.support.service.fakes import Bench, a_view, until
 from tests.support.service.receipts import handles, lowest, receive, send
 from tests.support.service.send import Answers
 

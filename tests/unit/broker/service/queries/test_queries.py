@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from tests.support.http.door import a_batch
-from tests.support.service.fakes import Bench, turn
+from tests.support.http.turns import turn
+from tests.support.service.fakes import Bench
 from tests.support.service.send import Answers
 
 from paceline.errors import (

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from tests.support.http.door import a_batch
-from tests.support.service.fakes import turn, until
+from tests.support.http.turns import turn
+from tests.support.service.fakes import until
 from tests.support.service.send import Answers
 from tests.support.service.transactions import INTERVAL_MS, TIME_OUT_MS, HalfBench, polled
 

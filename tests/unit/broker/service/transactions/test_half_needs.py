@@ -5,8 +5,9 @@ from operator import sub
 
 import pytest
 from tests.support.askers import ANYBODY
+from tests.support.http.turns import turn
 from tests.support.service.calls import started
-from tests.support.service.fakes import turn, until
+from tests.support.service.fakes import until
 from tests.support.service.transactions import HalfBench
 
 from paceline.errors import OverloadedError

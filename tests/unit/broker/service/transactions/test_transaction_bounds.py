@@ -7,8 +7,9 @@ from itertools import pairwise
 import orjson
 import pytest
 from tests.support.askers import ANYBODY
+from tests.support.http.turns import turn
 from tests.support.service.calls import started
-from tests.support.service.fakes import turn, until
+from tests.support.service.fakes import until
 from tests.support.service.transactions import TIME_OUT_MS, HalfBench
 
 from paceline.errors import DiskFullError

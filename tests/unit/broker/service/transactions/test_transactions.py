@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from tests.support.askers import ANYBODY
 from tests.support.http.door import a_batch
+from tests.support.http.turns import turn
 from tests.support.service.calls import started
-from tests.support.service.fakes import a_view, turn, until
+from tests.support.service.fakes import a_view, until
 from tests.support.service.send import Answers
 from tests.support.service.transactions import INTERVAL_MS, TIME_OUT_MS, HalfBench, polled
 
