@@ -134,7 +134,9 @@ def present(state: State, command: PresentStore, outcome: Outcome) -> None:
         state.presented[command.store_id] = command
         # A deletion of a new topic must never name one that an old log knows by the same id (R35).
         skipped = command.topic_id_max + TOPIC_IDS_SKIPPED
-        state.next_topic_id = max(state.next_topic_id, skipped)
+        if skipped > state.next_topic_id:
+            state.next_topic_id = skipped
+            outcome.publish_head()
         if group is not None:
             claim(state, group)
         outcome.note("store_presented", group=command.group, store_id=command.store_id)

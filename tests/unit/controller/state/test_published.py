@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.controller.builders import G1, Driver, a_group
 from tests.support.controller.random_commands import kinds
+from tests.support.controller.recovery_bed import presentation
 
 from paceline.types import ConsumerGroupName, TopicName
 from paceline.wire.cluster import ClusterView
@@ -187,3 +188,15 @@ def test_changed_rights_are_told_apart() -> None:
     assert changes.are_rights
     assert after is not None
     assert not after.are_rights
+
+
+def test_topic_ids_that_a_presented_store_takes_are_told_by_a_new_version() -> None:
+    """R38: two views of one version are one view."""
+    driver = a_group()
+    driver.raw({"kind": "remove_group", "group": "g1", "is_forced": False})
+    before = driver.machine.view()
+
+    driver.do(presentation(1, topic_id_max=7))
+
+    assert driver.machine.view().version == before.version + 1
+    assert driver.machine.view().topic_id_max > 7
