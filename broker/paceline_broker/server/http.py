@@ -33,6 +33,7 @@ from paceline.platform.telemetry import Metrics, register_budget, register_place
 from paceline.security.listening import Listening, listen
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import NodeTls
+from paceline.security.visible import visible
 from paceline.server.connections import Places
 from paceline.server.http_guard import (
     OWN_HOSTS,
@@ -48,6 +49,7 @@ from paceline.wire.calls.request import Request
 from paceline.wire.calls.table import CALLS
 from paceline.wire.cluster import ClusterView
 from paceline.wire.stream import UPGRADE_TOKEN
+from paceline.wire.views.scope import CONSUMER_GROUPS, TOPICS, Scope
 from paceline_broker.metrics.features import (
     register_clients,
     register_delays,
@@ -279,17 +281,20 @@ class BrokerHttp:
     async def _routes(self, request: web.Request) -> web.Response:
         version = integer_parameter(check_parameters(request, "version"), "version")
         timeout_ms = self._service.settings.view_wait_ms
-        return await self._view_newer(request, version - 1, timeout_ms)
+        return await self._view_newer(request, version - 1, timeout_ms, None)
 
     async def _watch(self, request: web.Request) -> web.Response:
-        """The view once it is newer than `from`, or after `wait_ms` as it is."""
-        parameters = check_parameters(request, "from", "wait_ms")
+        """The view once it is newer than `from`, or after `wait_ms` as it is; with names of
+        `topics` and `consumer_groups` these and no others."""
+        parameters = check_parameters(request, "from", "wait_ms", TOPICS, CONSUMER_GROUPS)
+        scope = Scope.from_parameters(parameters)
         limit = self._service.settings.fetch_wait_ms_max
         wait_ms = min(integer_parameter(parameters, "wait_ms", default=limit), limit)
-        return await self._view_newer(request, integer_parameter(parameters, "from"), wait_ms)
+        version = integer_parameter(parameters, "from")
+        return await self._view_newer(request, version, wait_ms, scope)
 
     async def _view_newer(
-        self, request: web.Request, version: int, timeout_ms: int
+        self, request: web.Request, version: int, timeout_ms: int, scope: Scope | None
     ) -> web.Response:
         routes = self._service.routes
         await routes.wait_newer(version, timeout_ms=timeout_ms)
@@ -298,6 +303,10 @@ class BrokerHttp:
         if view is None:
             raise NotYetAvailableError("no controller has told this broker the routes yet")
         asker = request[ASKER]
+        if scope is not None:
+            view = scope.view(view)
+            shown = visible(asker, view) if asker.has_own_view else view
+            return json_answer(shown.to_json())
         if asker.has_own_view:
             return json_answer(self._service.views.document(asker, view))
         if view is not self._view:

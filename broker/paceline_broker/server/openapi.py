@@ -104,9 +104,15 @@ OTHERS = (
     Resource(
         "GET",
         "/v1/watch",
-        "The cluster view once it is newer than `from`, or after `wait_ms` as it is.",
+        "The cluster view once it is newer than `from`, or after `wait_ms` as it is. With names of"
+        " `topics` or `consumer_groups`, separated by commas, it has these and no others.",
         KNOWN_USER,
-        parameters={"from": "integer", "wait_ms": "integer"},
+        parameters={
+            "from": "integer",
+            "wait_ms": "integer",
+            "topics": "string",
+            "consumer_groups": "string",
+        },
     ),
     Resource("GET", "/v1/probe", "Who answers at this address.", ANYBODY),
     Resource(

@@ -50,6 +50,7 @@ class AdminRequests:
 
     def __init__(self, cluster: Cluster, *, timeout_ms: int) -> None:
         self.cluster = cluster
+        cluster.see_all()
         self.timeout_ms = timeout_ms
         self._leader: str | None = None
         self._answering = ""
@@ -59,11 +60,14 @@ class AdminRequests:
 
     async def view(self) -> ClusterView:
         """The cluster as its controllers publish it, asked now."""
-        return self.cluster.read_view(await self.read_path("/v1/routes"))
+        return self._view(await self.read_path("/v1/routes"))
 
     async def latest(self) -> ClusterView:
         """The view with every write that was answered before."""
-        return self.cluster.read_view(await self.read_path("/v1/routes?linearizable=true"))
+        return self._view(await self.read_path("/v1/routes?linearizable=true"))
+
+    def _view(self, document: Mapping[str, Any]) -> ClusterView:
+        return self.cluster.own_view(ClusterView.from_json(document))
 
     async def shown(self, answer: Mapping[str, Any]) -> None:
         """Wait until the own view is as new as the answer: what was made can be used at once."""

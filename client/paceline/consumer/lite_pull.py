@@ -99,6 +99,7 @@ class LitePullConsumer(Client):
         self._topics = [check_topic_name(topic) for topic, _ in subscribed]
         self._filters = {topic: wanted for topic, wanted in subscribed if wanted is not ALL}
         super().__init__(bootstrap)
+        self._cluster.use(topics=self._topics, consumer_groups=[self.group])
         self.client_id = client_id or f"client-{self._cluster.random.token(8).hex()}"
         me = MemberInfo(
             group=self.group,

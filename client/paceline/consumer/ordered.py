@@ -68,6 +68,7 @@ class OrderedConsumer(ReadingConsumer):
         run, batch_max = runner(listener, batch_listener, self._settings.of_owner())
         self.hooks = ConsumeHooks(self._settings.consume_hooks, consumer_group=self.group)
         super().__init__(bootstrap)
+        self._cluster.use(topics=self._topics, consumer_groups=[self.group])
         self.client_id = client_id or f"client-{self._cluster.random.token(8).hex()}"
         me = self._describe()
         self._links = self._make_links(me.introduction, on_error)

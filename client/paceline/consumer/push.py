@@ -84,7 +84,7 @@ class PushConsumer(ReadingConsumer):
         run, batch_max = runner(listener, batch_listener, self._settings)
         self.hooks = ConsumeHooks(self._settings.consume_hooks, consumer_group=self.group)
         super().__init__(bootstrap)
-        self._is_broadcasting = self._settings.message_model == "broadcasting"
+        self._cluster.use(topics=self._topics, consumer_groups=[self.group])
         self.client_id = check_client_id(client_id or self._some_client_id())
         self._me = self._describe()
         self._links = self._make_links(self._me.introduction, on_error)
@@ -112,6 +112,10 @@ class PushConsumer(ReadingConsumer):
             on_error=on_error,
             filters=self._filters,
         )
+
+    @property
+    def _is_broadcasting(self) -> bool:
+        return self._settings.message_model == "broadcasting"
 
     @property
     def missed_count(self) -> int:

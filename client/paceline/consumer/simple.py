@@ -99,6 +99,7 @@ class SimpleConsumer(Client):
         self._topics = [TopicName(check_topic_name(one.topic)) for one in asked]
         self._filters = {one.topic: one.filter for one in asked if one.filter != ALL}
         super().__init__(bootstrap)
+        self._cluster.use(topics=self._topics, consumer_groups=[self.group])
         self._comes_again = client_id is not None
         self.client_id = client_id or f"client-{self._cluster.random.token(8).hex()}"
         me = MemberInfo(

@@ -26,7 +26,9 @@ class Client(ABC):
     def __init__(self, bootstrap: Bootstrap | Cluster) -> None:
         """`bootstrap`: "host:port,..." of controllers or brokers, or a `Cluster` to share."""
         self._owns_cluster = not isinstance(bootstrap, Cluster)
-        self._cluster = bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap)
+        self._cluster = (
+            bootstrap if isinstance(bootstrap, Cluster) else Cluster(bootstrap, sees_all=False)
+        )
         _CLIENTS.add(self)
 
     async def start(self, *, timeout_ms: int = 10_000) -> None:

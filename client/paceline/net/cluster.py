@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from paceline.errors import (
@@ -22,11 +22,12 @@ from paceline.net.watch import ClusterWatch
 from paceline.platform.address import parse_address
 from paceline.platform.ports import Clock, Random
 from paceline.platform.runtime import SystemClock, SystemRandom
-from paceline.types import GroupName, TopicId, TopicName
+from paceline.types import ConsumerGroupName, GroupName, TopicId, TopicName
 from paceline.wire.calls.request import Request, http_form
 from paceline.wire.cluster import ClusterView, TopicView
 from paceline.wire.controller_calls.topics import GetTopic
 from paceline.wire.namespaces import Namespace, TopicNames
+from paceline.wire.views.scope import Scope
 
 log = logging.getLogger("paceline.client")
 
@@ -53,9 +54,11 @@ class Cluster:
         random: Random | None = None,
         source_host: str = "",
         proofs: Proofs | None = None,
+        sees_all: bool = True,
     ) -> None:
         """`source_host`: local address that connections start from; empty: the system chooses.
-        `proofs`: of the cluster's secret, for requests over HTTP by whoever runs the nodes."""
+        `proofs`: of the cluster's secret, for requests over HTTP by whoever runs the nodes.
+        `sees_all`: the view has all topics and consumer groups; else those that are used."""
         self.clock: Clock = clock or SystemClock()
         self.random: Random = random or SystemRandom()
         settings = connect_settings(bootstrap)
@@ -71,8 +74,13 @@ class Cluster:
         self._namespace = None if settings.namespace is None else Namespace(settings.namespace)
         """None: not known yet."""
         self._names = TopicNames()
+        self._sees_all = sees_all
+        self._topics: set[str] = set()
+        self._consumer_groups: set[str] = set()
+        """Used; only kept while it does not see all."""
         self.bootstrap = _addresses(settings.bootstrap)
-        self.watch = ClusterWatch(self.bootstrap, self.http, self.random, read=self.read_view)
+        self.watch = ClusterWatch(self.bootstrap, self.http, self.random, to_own=self.own_view)
+        self._see()
 
     @property
     def view(self) -> ClusterView | None:
@@ -83,13 +91,39 @@ class Cluster:
         """Where its names are; the default one of its user is known with the first view."""
         return self._namespace or Namespace()
 
-    def read_view(self, document: Mapping[str, Any]) -> ClusterView:
-        """A view that a node has answered, by the names of this client's namespace: the one it was
-        given, or for good the one that its first view tells. BadRequestError."""
-        view = ClusterView.from_json(document)
+    def own_view(self, view: ClusterView) -> ClusterView:
+        """By the names of this client's namespace: the one it was given, or for good the one that
+        its first view tells."""
         if self._namespace is None:
             self._namespace = Namespace(view.namespace)
+            self._see()
         return self._namespace.view(view)
+
+    def use(self, *, topics: Iterable[str] = (), consumer_groups: Iterable[str] = ()) -> None:
+        """From the next complete view on these are in it, if there are any of that name."""
+        topics, consumer_groups = set(topics), set(consumer_groups)
+        if not self._sees_all and not (
+            self._topics >= topics and self._consumer_groups >= consumer_groups
+        ):
+            self._topics |= topics
+            self._consumer_groups |= consumer_groups
+            self._see()
+
+    def see_all(self) -> None:
+        """From the next complete view on all topics and consumer groups are in it."""
+        if not self._sees_all:
+            self._sees_all = True
+            self._see()
+
+    def _see(self) -> None:
+        names = self.namespace
+        scope = Scope(
+            topics=frozenset(TopicName(names.full_topic(name)) for name in self._topics),
+            consumer_groups=frozenset(
+                ConsumerGroupName(names.full_group(name)) for name in self._consumer_groups
+            ),
+        )
+        self.watch.see(None if self._sees_all or scope.is_too_long else scope)
 
     def start(self) -> None:
         """Begin to watch. Idempotent; must run on the event loop."""
@@ -100,13 +134,20 @@ class Cluster:
         await self.http.close()
 
     def topic(self, name: str) -> TopicView | None:
-        """The topic, if the present view has it."""
+        """The topic, if the present view has it. It is used from now on."""
+        if not self._sees_all and name not in self._topics:
+            self.use(topics=[name])
         return None if self.view is None else self.view.topics.get(TopicName(name))
+
+    def lacks(self, name: str) -> bool:
+        """There is no such topic, as far as is known; False too while nothing is known of it."""
+        return self.topic(name) is None and self.watch.is_complete
 
     async def wait_topic(self, name: str, *, timeout_ms: int) -> TopicView:
         """The topic, which may have been made a moment ago. NotAuthorizedError; TopicNotFoundError;
         PeerError."""
         topic = TopicName(name)
+        self.use(topics=[topic])
         try:
             view = await self.watch.wait_for(
                 lambda view: topic in view.topics, timeout_ms=timeout_ms

@@ -1,14 +1,13 @@
 """The cluster watch: the newest `ClusterView`, pushed by long polls, and who wants to know.
 
 Two watchers poll two different nodes at a time, so a node that hangs (paused, partitioned) does
-not delay the news of a failover. A view counts only if its version is larger and its cluster id
-the same (R38). A controller that knows what changed since tells only that; if it does not follow
-the view that is here, the whole view is asked for.
+not delay the news of a failover. Which answers count is `paceline.wire.views.receiving`.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from paceline.errors import (
@@ -26,7 +25,8 @@ from paceline.platform.ports import Random
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.queues import broker_addresses
 from paceline.wire.cluster import ClusterView
-from paceline.wire.views.changes import SINCE, ViewChanges
+from paceline.wire.views.receiving import Ask, ReceivedView
+from paceline.wire.views.scope import Scope
 
 log = logging.getLogger("paceline.client")
 
@@ -52,32 +52,40 @@ class ClusterWatch:
         http: HttpClient,
         random: Random,
         *,
-        read: Callable[[Mapping[str, Any]], ClusterView] = ClusterView.from_json,
+        to_own: Callable[[ClusterView], ClusterView] = lambda view: view,
     ) -> None:
-        """`read` makes a view of what a node has answered; BadRequestError."""
+        """`to_own`: a view by the names of the client."""
         assert bootstrap
-        self._read = read
+        self._received = ReceivedView(to_own)
         self._bootstrap = tuple(bootstrap)
         self._http = http
         self._random = random
-        self._view: ClusterView | None = None
         self._listeners: dict[object, OnView] = {}
         self._changed: asyncio.Future[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._has_gap = False
-        """The next node that is asked gives the whole view."""
         self._last_error: PacelineError | None = None
         self._refusal: PacelineError | None = None
         """No node lets this client in, so no view will come."""
         self._refused_since: float | None = None
         self._polled: dict[int, str] = {}  # watcher -> the node it asks
-        self._polls: dict[int, tuple[float, asyncio.Timeout]] = {}
-        """Watcher -> its poll under way: since when, and how to end it."""
+        self._polls: dict[int, _Poll] = {}
+        """Watcher -> its poll under way."""
 
     @property
     def view(self) -> ClusterView | None:
         """The newest view; None before the first answer."""
-        return self._view
+        return self._received.view
+
+    @property
+    def is_complete(self) -> bool:
+        """The view shows all that `see` named last."""
+        return self._received.is_complete
+
+    def see(self, scope: Scope | None) -> None:
+        """Ask for these topics and consumer groups, or for all. What was named before stays."""
+        self._received.want(scope)
+        if self.view is not None and not self.is_complete:
+            self._end_polls(lambda poll: poll.ask.is_news)
 
     @property
     def last_error(self) -> PacelineError | None:
@@ -111,27 +119,33 @@ class ClusterWatch:
         A node that lost its power says nothing and closes nothing: who asks it waits out the whole
         long poll. So polls that are not young are given up, and other nodes asked.
         """
+        young = asyncio.get_running_loop().time() - _DOUBT_MS / 1000
+        self._end_polls(lambda poll: poll.since <= young)
+
+    def _end_polls(self, are_ended: "Callable[[_Poll], bool]") -> None:
         now = asyncio.get_running_loop().time()
-        for since, limit in self._polls.values():
-            if now - since >= _DOUBT_MS / 1000 and not limit.expired():
-                limit.reschedule(now)
+        for poll in self._polls.values():
+            if are_ended(poll) and not poll.limit.expired():
+                poll.limit.reschedule(now)
 
     async def wait_for(
         self, condition: Callable[[ClusterView], bool], *, timeout_ms: int
     ) -> ClusterView:
-        """The first view that meets the condition. DeadlineError says what the last poll said;
-        UnauthenticatedError: no node lets this client in."""
+        """The first complete view that meets the condition. DeadlineError says what the last poll
+        said; UnauthenticatedError: no node lets this client in."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                while self._view is None or not condition(self._view):
-                    if self._refusal is not None and self._view is None:
+                while True:
+                    view = self.view
+                    if view is None and self._refusal is not None:
                         raise self._refusal
+                    if view is not None and self.is_complete and condition(view):
+                        return view
                     if self._changed is None:
                         self._changed = asyncio.get_running_loop().create_future()
                     await asyncio.shield(self._changed)
-                return self._view
         except TimeoutError:
-            if self._view is None:
+            if self.view is None:
                 asked = ", ".join(self._bootstrap)
                 why = "" if self._last_error is None else f" ({self._last_error.message})"
                 raise PeerError(f"no node of the cluster answered at {asked}{why}") from None
@@ -140,27 +154,26 @@ class ClusterWatch:
             ) from None
 
     def apply(self, view: ClusterView) -> bool:
-        """Take a view from anywhere; False if it is not newer, or of another cluster (R38).
+        """Take a whole view from anywhere; False if it is not newer, or of another cluster (R38).
 
         Another cluster counts as newer if its operator has recovered ours there (R18).
         """
-        present = self._view
-        if present is not None and present.cluster_id not in view.replaces:
-            if view.cluster_id != present.cluster_id:
-                log.warning(
-                    "foreign_view_refused",
-                    extra={"cluster_id": view.cluster_id, "expected": present.cluster_id},
-                )
-                return False
-            if view.version <= present.version:
-                return False
-        self._view = view
+        return self._take(view, self._received.wanted)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _take(self, view: ClusterView, scope: Scope | None) -> bool:
+        if self._received.is_foreign(view):
+            expected = "" if self.view is None else self.view.cluster_id
+            log.warning(
+                "foreign_view_refused", extra={"cluster_id": view.cluster_id, "expected": expected}
+            )
+        if not self._received.take(view, scope):
+            return False
         self._wake()
         for listener in tuple(self._listeners.values()):
             listener(view)
         return True
-
-    # -- inside -----------------------------------------------------------------------------------
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, None
@@ -212,66 +225,67 @@ class ClusterWatch:
         return next((address for address in turns if address not in busy), turns[0])
 
     def _is_controller(self, address: str) -> bool:
-        return self._view is None or address in self._view.controllers
+        return self.view is None or address in self.view.controllers
 
     def _addresses(self) -> list[str]:
         """Controllers first, once known; then what we were given; then any broker."""
-        view = self._view
+        view = self.view
         if view is None:
             return list(self._bootstrap)
         found = [*view.controllers, *self._bootstrap, *broker_addresses(view)]
         return list(dict.fromkeys(found))
 
     async def _poll_until_doubt(self, number: int, address: str) -> None:
+        ask = self._received.ask()
         try:
             async with asyncio.timeout(None) as limit:
-                self._polls[number] = asyncio.get_running_loop().time(), limit
-                await self._poll(address)
+                since = asyncio.get_running_loop().time()
+                self._polls[number] = _Poll(ask=ask, since=since, limit=limit)
+                await self._poll(address, ask)
         except TimeoutError:
+            if ask.is_news and not self.is_complete:
+                return
             raise DeadlineError(f"{address} had no news, and the view is in doubt") from None
         finally:
             self._polls.pop(number, None)
 
-    async def _poll(self, address: str) -> None:
-        view = self._view
-        if view is None:
-            document = await self._http.get(address, "/v1/routes", timeout_ms=_FIRST_TIMEOUT_MS)
-        else:
-            document = await self._long_poll(address, view.version)
+    async def _poll(self, address: str, ask: Ask) -> None:
+        document = await self._answer(address, ask)
         if not document:
             return
         try:
-            is_newer = self._take(document)
+            view = self._received.read(document, ask)
         except BadRequestError as error:
             raise PeerError(f"{address} answered {error.message}") from error
-        if not is_newer and view is not None and document["version"] <= view.version:
+        is_newer = view is not None and self._take(view, ask.scope)
+        if not is_newer and ask.is_news and document["version"] <= (ask.since or 0):
             # An answer at once without news (a node that does not wait) must not make us spin.
             await pause(self._random.uniform(5, 20))
 
-    def _take(self, document: Mapping[str, Any]) -> bool:
-        """A node's answer: a view, or changes of one; whether it is news. BadRequestError."""
-        if SINCE not in document:
-            self._has_gap = False
-            return self.apply(self._read(document))
-        changes, view = ViewChanges.from_json(document), self._view
-        if view is not None and changes.follows(view):
-            return self.apply(changes.applied_to(view))
-        is_old = view is not None and changes.is_old(view)
-        self._has_gap = self._has_gap or not is_old
-        return False
-
-    async def _long_poll(self, address: str, version: int) -> dict[str, Any]:
+    async def _answer(self, address: str, ask: Ask) -> dict[str, Any]:
+        params = {} if ask.scope is None else {**ask.scope.parameters(), "wait_ms": "0"}
+        timeout_ms = _FIRST_TIMEOUT_MS
+        if ask.since is not None:
+            params |= {"from": str(ask.since), "wait_ms": str(_POLL_WAIT_MS)}
+            timeout_ms = _POLL_WAIT_MS + _POLL_SLACK_MS
+        if ask.takes_changes and self._is_controller(address):
+            params["changes"] = "true"
         try:
-            params = {"from": str(version), "wait_ms": str(_POLL_WAIT_MS)}
-            if self._is_controller(address) and not self._has_gap:
-                params["changes"] = "true"
-            return await self._http.get(
-                address,
-                "/v1/watch",
-                params=params,
-                timeout_ms=_POLL_WAIT_MS + _POLL_SLACK_MS,
-            )
-        except NotFoundError:
-            # A broker: it repeats the view it was told, without a wait.
-            await pause(self._random.uniform(0.5, 1) * _BROKER_POLL_MS)
-            return await self._http.get(address, "/v1/routes", timeout_ms=_FIRST_TIMEOUT_MS)
+            if params:
+                return await self._http.get(
+                    address, "/v1/watch", params=params, timeout_ms=timeout_ms
+                )
+        except (NotFoundError, BadRequestError):
+            # A broker of a version that tells all of the view it was told, without a wait.
+            if ask.is_news:
+                await pause(self._random.uniform(0.5, 1) * _BROKER_POLL_MS)
+        return await self._http.get(address, "/v1/routes", timeout_ms=_FIRST_TIMEOUT_MS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Poll:
+    ask: Ask
+    since: float
+    """On the loop's clock."""
+    limit: asyncio.Timeout
+    """How to end it."""

@@ -404,8 +404,7 @@ class Producer(Client):
         self._dispatch.keep_sweeping()
         if topic not in self._dispatch.routes:
             self._on_change()  # the topic may be known, only not used yet
-            view = self._cluster.view
-            if view is not None and topic not in view.topics and topic in self._parked:
+            if self._cluster.lacks(topic) and topic in self._parked:
                 self._maker.want(topic)
         return sending
 
@@ -448,9 +447,8 @@ class Producer(Client):
 
     def _on_sweep(self, now: float) -> bool:
         """Give up parked messages in time; whether any are left."""
-        view = self._cluster.view
         for topic in tuple(self._parked):
-            is_unknown = view is not None and topic not in view.topics
+            is_unknown = self._cluster.lacks(topic)
             if is_unknown:
                 self._maker.want(topic)
             limit_ms = self._settings.topic_wait_ms if is_unknown else 0
@@ -467,7 +465,7 @@ class Producer(Client):
 
     def _parked_too_long(self, topic: str) -> PacelineError:
         view = self._cluster.view
-        if view is None:
+        if view is None or not self._cluster.watch.is_complete:
             cause = self._cluster.watch.last_error
             why = "" if cause is None else f": {cause.message}"
             return NotMasterError(f"not stored: no node of the cluster answered{why}", master=None)

@@ -165,6 +165,7 @@ class Requester:
 
     async def _address(self, timeout_ms: int) -> ReplyAddress:
         """Where replies are to go: a queue that is read from now on; waits for one."""
+        self._cluster.use(topics=[REPLY_TOPIC])
         async with self._opening:
             while True:
                 await self._cluster.watch.wait_for(
@@ -179,7 +180,7 @@ class Requester:
     def _no_address(self, timeout_ms: int) -> NotMasterError | NotAuthorizedError:
         """Why a request was not even sent."""
         view = self._cluster.view
-        if view is not None and view.groups and _REPLY not in view.topics:
+        if view is not None and view.groups and self._cluster.lacks(REPLY_TOPIC):
             return NotAuthorizedError(
                 f"not sent: nothing that this user may read is called {REPLY_TOPIC}, where replies"
                 " go; a super user can allow it by its full name (paceline acl set USER"

@@ -19,13 +19,14 @@ from paceline.http_api.rights import ASKER, add_safe_headers, rights_middleware
 from paceline.platform.address import parse_address
 from paceline.platform.ports import Clock
 from paceline.security.audit_telling import carrying_out
-from paceline.security.visible import VisibleViews
+from paceline.security.visible import VisibleViews, visible
 from paceline.server.http_guard import OWN_HOSTS, next_turn
 from paceline.server.http_origin import own_hosts
 from paceline.wire import session as wire
 from paceline.wire.calls.request import Request, read_request
 from paceline.wire.controller_calls.quorum import OpenSession
 from paceline.wire.controller_calls.table import CALLS
+from paceline.wire.views.scope import Scope
 from paceline_controller.server.call_context import CallContext, Handlers, Node
 from paceline_controller.server.consumer_group_calls import ConsumerGroupCalls
 from paceline_controller.server.group_calls import GroupCalls
@@ -124,47 +125,58 @@ class ControllerHttp:
 
     async def _watch(self, request: web.Request) -> web.Response:
         """The view once its version is above `from`, or after `wait_ms` as it is; with `changes`
-        only what leads there from the version `from`, if that is known."""
-        since = None
+        only what leads there from the version `from`, if that is known. With names of `topics` and
+        `consumer_groups` the view has these and no others, and is answered when they change."""
+        since, scope = None, Scope.from_parameters(request.query)
+        known = query_integer(request, "from", default=-1, low=-1)
         if query_flag(request, "changes"):
-            since = query_integer(request, "from", default=-1, low=-1)
-        await self._newer(request, lambda: self.watches.version)
+            since = known
+        await self._news(request, lambda: self.watches.has_news(known, scope), scope)
         self._ensure_founded()
-        return self._view_answer(request, since=since)
+        return self._view_answer(request, since=since, scope=scope)
 
     async def _watch_security(self, request: web.Request) -> web.Response:
         """Users and rights, as brokers are told, once their version is above `from`, or after
         `wait_ms` as they are. It goes into no log: digests, and keys that are encrypted."""
         if not request[ASKER].principal.is_node:
             raise ForbiddenError("only nodes of this cluster are told all users and rights")
-        await self._newer(request, lambda: self.node.machine.security.version)
+        known = query_integer(request, "from", default=-1, low=-1)
+        await self._news(request, lambda: self.node.machine.security.version > known)
         self.node.access.check_current()
         security = self.node.machine.security
         return web.Response(
             body=msgspec.json.encode(security.without_passwords()), content_type="application/json"
         )
 
-    async def _newer(self, request: web.Request, version: Callable[[], int]) -> None:
-        """Wait until a version is above `from`, for `wait_ms` at most."""
-        known = query_integer(request, "from", default=-1, low=-1)
+    async def _news(
+        self, request: web.Request, are_there: Callable[[], bool], scope: Scope | None = None
+    ) -> None:
+        """Wait until there are news, for `wait_ms` at most."""
         wait_ms = query_integer(request, "wait_ms", default=0, high=WATCH_MS_MAX)
         deadline_ms = self.clock.monotonic_ms() + wait_ms
-        while version() <= known:
+        while not are_there():
             left_ms = deadline_ms - self.clock.monotonic_ms()
             is_stopping = self.node.sessions.is_closing
             if left_ms <= 0 or is_stopping or len(self.watches) >= WATCHES_MAX:
                 break
-            await self.watches.wait(left_ms)
+            await self.watches.wait(left_ms, scope)
             await next_turn(request)
 
-    def _view_answer(self, request: web.Request, *, since: int | None = None) -> web.Response:
+    def _view_answer(
+        self, request: web.Request, *, since: int | None = None, scope: Scope | None = None
+    ) -> web.Response:
         asker, views = request[ASKER], self.node.views
         if asker.has_own_view:
-            changes = None if since is None else visible_changes(asker, views.changes(since))
-            if changes is None:
-                body = orjson.dumps(self._views.document(asker, views.view()))
-            else:
+            changes = None if since is None else views.changes(since, scope)
+            changes = visible_changes(asker, changes)
+            if changes is not None:
                 body = orjson.dumps(changes.to_json())
+            elif scope is not None:
+                body = orjson.dumps(visible(asker, scope.view(views.view())).to_json())
+            else:
+                body = orjson.dumps(self._views.document(asker, views.view()))
+        elif scope is not None:
+            body = views.body_in(scope, since)
         else:
             body = views.body(since)
         return web.Response(body=body, content_type="application/json")

@@ -24,9 +24,17 @@ OTHERS = (
         "GET",
         "/v1/watch",
         "The cluster view once it is newer than `from`, or after `wait_ms` as it is. With `changes`"
-        " only what leads there from the version `from`, if that is known.",
+        " only what leads there from the version `from`, if that is known. With names of `topics`"
+        " or `consumer_groups`, separated by commas, the view has these and no others, and is"
+        " answered when one of them, a broker group or the rights of users are others.",
         KNOWN_USER,
-        parameters={"from": "integer", "wait_ms": "integer", "changes": "boolean"},
+        parameters={
+            "from": "integer",
+            "wait_ms": "integer",
+            "changes": "boolean",
+            "topics": "string",
+            "consumer_groups": "string",
+        },
     ),
     Resource(
         "GET",

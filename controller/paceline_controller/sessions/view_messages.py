@@ -5,8 +5,10 @@ import orjson
 from paceline.wire.cluster import ClusterView
 from paceline.wire.session import view_changes_message, view_message
 from paceline.wire.views.changes import ViewChanges
+from paceline.wire.views.scope import Scope
 from paceline.wire.views.texts import ViewTexts
 from paceline_controller.state import Machine
+from paceline_controller.state.changes import Changed
 
 BODIES_MAX = 64
 """Kept of one version. Most receivers have the one before; each other one costs its changes."""
@@ -27,9 +29,24 @@ class ViewMessages:
         """The present one."""
         return self._machine.view(self._controllers)
 
-    def changes(self, since: int) -> ViewChanges | None:
+    def changes(self, since: int, scope: Scope | None = None) -> ViewChanges | None:
         """What leads from the view of that version to the present one, if that is known."""
-        return self._machine.changes_since(since, self._controllers)
+        return self._machine.changes_since(since, self._controllers, scope)
+
+    def changed(self, since: int) -> Changed | None:
+        """As `changes`: names only."""
+        return self._machine.changed_since(since)
+
+    def concerns(self, since: int, scope: Scope) -> bool:
+        """Whether a client of that scope is told of anything that changed since."""
+        return self._machine.concerns(since, scope)
+
+    def body_in(self, scope: Scope, since: int | None) -> bytes:
+        """As `body`, of a scope."""
+        changes = None if since is None else self.changes(since, scope)
+        if changes is not None:
+            return orjson.dumps(self._texts.changes(changes))
+        return orjson.dumps(self._texts.part(scope.view(self.view())))
 
     def body(self, since: int | None) -> bytes:
         """JSON for who has the view of that version, or none: changes, or else the whole view."""

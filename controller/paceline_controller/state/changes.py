@@ -18,14 +18,7 @@ class Changed:
     """Any entry may be another."""
 
     @property
-    def count(self) -> int:
-        """At least one: a change of no entry is kept too."""
-        return 1 + len(self.groups) + len(self.topics) + len(self.consumer_groups)
-
-    def add(self, other: "Changed") -> None:
-        """What another one changed, too."""
-        self.groups |= other.groups
-        self.topics |= other.topics
-        self.consumer_groups |= other.consumer_groups
-        self.are_rights |= other.are_rights
-        self.is_all |= other.is_all
+    def concerns_all(self) -> bool:
+        """Every client is told, whatever topics and consumer groups it uses."""
+        is_of_names = bool(self.topics or self.consumer_groups)
+        return self.is_all or self.are_rights or bool(self.groups) or not is_of_names

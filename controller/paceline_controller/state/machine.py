@@ -16,6 +16,7 @@ from paceline.wire.cluster import ClusterView, GroupSettings
 from paceline.wire.consumer_groups import ConsumerGroupView
 from paceline.wire.users import Security
 from paceline.wire.views.changes import ViewChanges
+from paceline.wire.views.scope import Scope
 from paceline_controller.state import (
     acting,
     cleaning,
@@ -27,6 +28,7 @@ from paceline_controller.state import (
     static_topics,
     topics,
 )
+from paceline_controller.state.changes import Changed
 from paceline_controller.state.commands import (
     AlterConsumerGroup,
     AlterSyncStateSet,
@@ -172,9 +174,20 @@ class Machine:
         """
         return self._published.view(self._state, controllers)
 
-    def changes_since(self, version: int, controllers: tuple[str, ...] = ()) -> ViewChanges | None:
-        """What leads from the view of that version to the present one; None: not all is known."""
-        return self._published.changes_since(self._state, version, controllers)
+    def changes_since(
+        self, version: int, controllers: tuple[str, ...] = (), scope: Scope | None = None
+    ) -> ViewChanges | None:
+        """What leads from the view of that version to the present one, in that scope; None: not
+        all is known."""
+        return self._published.changes_since(self._state, version, controllers, scope)
+
+    def changed_since(self, version: int) -> Changed | None:
+        """As `changes_since`: names only."""
+        return self._published.since(version)
+
+    def concerns(self, version: int, scope: Scope) -> bool:
+        """Whether a client of that scope is told of anything that changed after the version."""
+        return self._published.concerns(version, scope)
 
     def snapshot(self) -> bytes:
         return self._state.to_bytes()

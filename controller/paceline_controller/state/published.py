@@ -1,19 +1,20 @@
 """Pure: the view that controllers publish, made from the one before it, and what changed lately.
 
 It is no part of the replicated state: a machine that was restored knows of no changes, and whoever
-asks for them is given the whole view. Of the changes of each version only names are kept. Whoever
-has the view of any version up to the present one is led to the present one by the present entries
-of the names that changed since: an entry that it has already is replaced by itself.
+asks for them is given the whole view. Of each name only the version of its last change is kept.
+Whoever has the view of any version up to the present one is led to the present one by the present
+entries of the names that changed since: an entry that it has already is replaced by itself.
 """
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any, Generic
 
-from paceline.sorted_map import shared
-from paceline.types import GroupName, TopicName
+from paceline.sorted_map import KeyT, shared
+from paceline.types import ConsumerGroupName, GroupName, TopicName
 from paceline.wire.cluster import ClusterView, GroupView, TopicView
 from paceline.wire.views.changes import ViewChanges
+from paceline.wire.views.scope import Scope
 from paceline_controller.state.changes import Changed
 from paceline_controller.state.model import State
 
@@ -29,30 +30,47 @@ class Published:
         self._view: ClusterView | None = None
         """Of the version at which it was asked for last."""
         self._known_from = version
-        self._kept: deque[tuple[int, Changed]] = deque()
-        self._names = 0
+        self._rights_version = version
+        self._for_all_version = version
+        self._groups: _Latest[GroupName] = _Latest()
+        self._topics: _Latest[TopicName] = _Latest()
+        self._consumer_groups: _Latest[ConsumerGroupName] = _Latest()
 
     def add(self, version: int, changed: Changed) -> None:
         """What led from the version before to this one."""
-        self._kept.append((version, changed))
-        self._names += changed.count
-        while self._names > NAMES_MAX or (changed.is_all and self._kept):
-            self._known_from, oldest = self._kept.popleft()
-            self._names -= oldest.count
+        if changed.concerns_all:
+            self._for_all_version = version
+        if changed.is_all:
+            self._known_from = version
+            for latest in self._all:
+                latest.clear()
+            return
+        if changed.are_rights:
+            self._rights_version = version
+        self._groups.add(changed.groups, version)
+        self._topics.add(changed.topics, version)
+        self._consumer_groups.add(changed.consumer_groups, version)
+        while sum(map(len, self._all)) > NAMES_MAX:
+            oldest = min((each for each in self._all if len(each)), key=_Latest.oldest)
+            self._known_from = max(self._known_from, oldest.forget_oldest())
 
     def view(self, state: State, controllers: tuple[str, ...]) -> ClusterView:
         """As `Machine.view`."""
         view = self._view
         if view is None or view.version != state.version:
-            changed = None if view is None else self._since(view.version)
+            changed = None if view is None else self.since(view.version)
             view = self._view = made(state, controllers, view, changed)
         return view
 
     def changes_since(
-        self, state: State, version: int, controllers: tuple[str, ...]
+        self,
+        state: State,
+        version: int,
+        controllers: tuple[str, ...],
+        scope: Scope | None,
     ) -> ViewChanges | None:
         """As `Machine.changes_since`."""
-        changed, view = self._since(version), self.view(state, controllers)
+        changed, view = self.since(version, scope), self.view(state, controllers)
         if changed is None or version > view.version:
             return None
         return ViewChanges(
@@ -66,20 +84,67 @@ class Published:
             are_rights=changed.are_rights,
         )
 
-    def _since(self, version: int) -> Changed | None:
-        """What changed after that version; None: not all is known."""
+    def since(self, version: int, scope: Scope | None = None) -> Changed | None:
+        """What changed after that version, in that scope (None: in all); None: not all is known."""
         if version < self._known_from:
             return None
-        found = Changed()
-        for changed in self._newer(version):
-            found.add(changed)
-        return found
+        return Changed(
+            groups=self._groups.after(version, None),
+            topics=self._topics.after(version, None if scope is None else scope.topics),
+            consumer_groups=self._consumer_groups.after(
+                version, None if scope is None else scope.consumer_groups
+            ),
+            are_rights=version < self._rights_version,
+        )
 
-    def _newer(self, version: int) -> Iterator[Changed]:
-        for of, changed in reversed(self._kept):
+    def concerns(self, version: int, scope: Scope) -> bool:
+        """Whether anything changed after that version that a client of this scope is told of."""
+        if version < max(self._known_from, self._for_all_version):
+            return True
+        return bool(
+            self._topics.after(version, scope.topics)
+            or self._consumer_groups.after(version, scope.consumer_groups)
+        )
+
+    @property
+    def _all(self) -> "tuple[_Latest[Any], ...]":
+        return self._groups, self._topics, self._consumer_groups
+
+
+class _Latest(Generic[KeyT]):
+    """Versions of the last changes by name, the oldest first."""
+
+    def __init__(self) -> None:
+        self._versions: dict[KeyT, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._versions)
+
+    def clear(self) -> None:
+        self._versions.clear()
+
+    def add(self, names: Iterable[KeyT], version: int) -> None:
+        for name in names:
+            self._versions.pop(name, None)
+            self._versions[name] = version
+
+    def oldest(self) -> int:
+        return next(iter(self._versions.values()))
+
+    def forget_oldest(self) -> int:
+        """The version of what is not known any more."""
+        return self._versions.pop(next(iter(self._versions)))
+
+    def after(self, version: int, names: Iterable[KeyT] | None) -> set[KeyT]:
+        """Those that changed after a version, of these names, or of all."""
+        if names is not None:
+            return {name for name in names if self._versions.get(name, -1) > version}
+        found = set()
+        for name, of in reversed(self._versions.items()):
             if of <= version:
-                return
-            yield changed
+                break
+            found.add(name)
+        return found
 
 
 def made(

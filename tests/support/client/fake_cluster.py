@@ -31,6 +31,7 @@ from paceline.types import (
 from paceline.wire.cluster import ClusterView, GroupSettings, GroupView, ReplicaView, TopicView
 from paceline.wire.static_topics import LogicalQueue, Segment
 from paceline.wire.topics import NORMAL
+from paceline.wire.views.scope import Scope
 
 
 class FakeCluster:
@@ -317,8 +318,9 @@ class FakeCluster:
         return web.json_response({"version": self.view.version})
 
     async def _watch(self, request: web.Request) -> web.Response:
-        version = int(request.query["from"])
-        deadline = asyncio.get_running_loop().time() + int(request.query["wait_ms"]) / 1000
+        version, scope = int(request.query.get("from", -1)), Scope.from_parameters(request.query)
+        wait_ms = int(request.query.get("wait_ms", 0))
+        deadline = asyncio.get_running_loop().time() + wait_ms / 1000
         while self.view.version <= version and not self._is_closing:
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:
@@ -330,8 +332,11 @@ class FakeCluster:
                 break
         before = self._past.get(version)
         if request.query.get("changes") == "true" and before is not None:
-            return web.json_response(view_changes(before, self.view).to_json())
-        return web.json_response(self.view.to_json())
+            changes = view_changes(before, self.view)
+            return web.json_response(
+                (changes if scope is None else scope.changes(changes)).to_json()
+            )
+        return web.json_response((self.view if scope is None else scope.view(self.view)).to_json())
 
 
 def _segment(generation: int, group: str, queue: int, start: int) -> Segment:

@@ -37,6 +37,7 @@ class AssignedMember:
     def assign(self, queues: Sequence[QueueName]) -> None:
         """Have exactly these, as far as they are there."""
         self._assigned = list(queues)
+        self._cluster.use(topics=[queue.topic for queue in queues])
         if self._task is not None and self._cluster.view is not None:
             self._aim(self._cluster.view)
 

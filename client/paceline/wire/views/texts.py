@@ -33,6 +33,15 @@ class ViewTexts:
             "consumer_groups": self._consumer_groups.whole(view.consumer_groups),
         }
 
+    def part(self, view: ClusterView) -> Document:
+        """As `whole`, of a view that lacks entries."""
+        return {
+            **view.head_json(),
+            "groups": self._groups.whole(view.groups),
+            "topics": self._topics.part(view.topics),
+            "consumer_groups": self._consumer_groups.part(view.consumer_groups),
+        }
+
     def changes(self, changes: ViewChanges) -> Document:
         """As `ViewChanges.to_json`."""
         return {
@@ -53,6 +62,9 @@ class _Entries:
     def whole(self, entries: Mapping[Any, object]) -> orjson.Fragment:
         if len(self._kept) > len(entries):
             self._kept = {name: kept for name, kept in self._kept.items() if name in entries}
+        return self.part(entries)
+
+    def part(self, entries: Mapping[Any, object]) -> orjson.Fragment:
         return _list(self._text(name, entry) for name, entry in entries.items())
 
     def changed(self, entries: Mapping[Any, object]) -> orjson.Fragment:

@@ -251,6 +251,9 @@ async def test_routes_and_watch_answer_views() -> None:
         assert routes["version"] == 1
         assert (status, watched["version"]) == (200, 2)
         assert [topic["topic"] for topic in watched["topics"]] == ["more", "orders"]
+        _, some = await door.ask("GET", "/v1/watch?topics=more,none")
+        assert [topic["topic"] for topic in some["topics"]] == ["more"]
+        assert some["groups"] == watched["groups"]
 
 
 async def test_health_readiness_and_status_follow_the_role() -> None:

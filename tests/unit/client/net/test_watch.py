@@ -98,7 +98,7 @@ async def test_doubt_leaves_young_polls_alone() -> None:
         try:
             await asyncio.gather(one.asked.wait(), other.asked.wait())
             cluster.watch.doubt()
-            ends = [limit.when() for _, limit in cluster.watch._polls.values()]
+            ends = [poll.limit.when() for poll in cluster.watch._polls.values()]
         finally:
             await cluster.close()
 
@@ -191,7 +191,7 @@ async def _polled(*answers: ClusterView | ViewChanges) -> tuple[_Telling, Cluste
     cluster = Cluster("127.0.0.1:1")
     cluster.watch._http = telling  # type: ignore[assignment]
     for _ in answers:
-        await cluster.watch._poll("c")
+        await cluster.watch._poll("c", cluster.watch._received.ask())
     return telling, cluster.view
 
 
@@ -245,3 +245,87 @@ async def test_brokers_are_not_asked_for_changes() -> None:
 
     assert view == two
     assert telling.asked == [("", ""), ("1", "")]
+
+
+async def test_a_client_has_what_it_uses_and_hears_of_nothing_else() -> None:
+    async with FakeCluster() as fake:
+        fake.add_topic("t", 1)
+        fake.add_topic("u", 1)
+        cluster = Cluster(fake.controller, sees_all=False)
+        heard: list[ClusterView] = []
+        cluster.watch.listen(heard.append)
+        cluster.start()
+        try:
+            await cluster.watch.wait_for(lambda view: True, timeout_ms=5_000)
+            assert cluster.topic("t") is None
+            assert not cluster.lacks("t")  # nobody knows yet
+            one = await cluster.wait_topic("t", timeout_ms=5_000)
+            await cluster.watch.wait_for(lambda view: True, timeout_ms=5_000)
+            shown = [sorted(view.topics) for view in heard]
+            assert cluster.lacks("nowhere") is False
+            await cluster.watch.wait_for(lambda view: True, timeout_ms=5_000)
+            assert cluster.lacks("nowhere")
+            cluster.see_all()
+            await cluster.watch.wait_for(lambda view: len(view.topics) == 2, timeout_ms=5_000)
+        finally:
+            await cluster.close()
+
+    assert one.topic == "t"
+    assert shown == [[], ["t"]]
+
+
+async def test_using_more_does_not_wait_for_the_end_of_a_long_poll() -> None:
+    async with FakeCluster() as fake:
+        cluster = Cluster(fake.controller, sees_all=False)
+        cluster.start()
+        loop = asyncio.get_running_loop()
+        try:
+            await cluster.watch.wait_for(lambda view: True, timeout_ms=5_000)
+            for name in "abcdefgh":
+                fake.add_topic(name, 1)
+            began = loop.time()
+            for name in "abcdefgh":
+                await cluster.wait_topic(name, timeout_ms=5_000)
+            fake.elect("g1", 2)
+            view = await cluster.watch.wait_for(
+                lambda view: view.groups[GroupName("g1")].master == 2, timeout_ms=5_000
+            )
+        finally:
+            await cluster.close()
+
+    assert loop.time() - began < 2
+    assert sorted(view.topics) == list("abcdefgh")
+    assert cluster.watch.last_error is None
+
+
+async def test_topics_are_used_by_their_names_in_the_namespace_that_the_first_view_tells() -> None:
+    async with FakeCluster() as fake:
+        fake.publish(namespace="shop")
+        fake.add_topic("shop%orders", 1)
+        fake.add_topic("orders", 1)
+        cluster = Cluster(fake.controller, sees_all=False)
+        cluster.use(topics=["orders"])
+        cluster.start()
+        try:
+            topic = await cluster.wait_topic("orders", timeout_ms=5_000)
+        finally:
+            await cluster.close()
+
+    assert cluster.namespace.name == "shop"
+    assert topic.topic_id == 1
+
+
+async def test_a_broker_that_knows_no_scopes_tells_all_and_is_cut() -> None:
+    async with FakeCluster() as fake:
+        fake.add_topic("t", 1)
+        fake.add_topic("u", 1)
+        cluster = Cluster(fake.brokers[("g1", 2)].address, sees_all=False)
+        fake.publish(controllers=())
+        cluster.use(topics=["u"])
+        cluster.start()
+        try:
+            view = await cluster.watch.wait_for(lambda view: True, timeout_ms=5_000)
+        finally:
+            await cluster.close()
+
+    assert list(view.topics) == ["u"]

@@ -288,6 +288,22 @@ async def test_views_show_what_one_may_see() -> None:
             )
 
 
+async def test_who_names_a_topic_that_it_may_not_see_is_shown_none() -> None:
+    async with a_cluster(1) as (cluster, _):
+        secure(cluster, ana=(entry("Topic:orders", SUB),))
+        before = cluster.leader.machine.version
+        for topic in ("secret", "orders", "other"):
+            await cluster.ask("POST", "/v1/topics", {"topic": topic}, headers=bearer("root"))
+        query = "topics=secret,orders"
+
+        for path in (f"/v1/watch?{query}", f"/v1/watch?from={before}&changes=true&{query}"):
+            shown = {}
+            for who in ("root", "ana"):
+                _, view = await cluster.ask("GET", path, headers=bearer(who))
+                shown[who] = [row["topic"] for row in view["topics"]]
+            assert shown == {"root": ["orders", "secret"], "ana": ["orders"]}, path
+
+
 async def test_changes_show_what_one_may_see_and_rights_begin_anew() -> None:
     async with a_cluster(1) as (cluster, _):
         secure(cluster, ana=(entry("Topic:orders", SUB),))

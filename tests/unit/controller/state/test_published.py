@@ -17,6 +17,8 @@ from paceline.wire.consumer_groups import ConsumerGroupSettings
 from paceline.wire.topic_commands import EnsureTopic
 from paceline.wire.users import Mode
 from paceline.wire.views.changes import ViewChanges
+from paceline.wire.views.receiving import Ask, ReceivedView
+from paceline.wire.views.scope import Scope
 from paceline_controller.state import Machine, published
 from paceline_controller.state.operator_commands import SetWritePermission
 from paceline_controller.state.security_commands import SetSecurityMode
@@ -34,28 +36,45 @@ def whole(machine: Machine) -> ClusterView:
     return fresh.view()
 
 
-def answer(machine: Machine, version: int) -> bytes:
-    """What a receiver that has the view of that version is sent."""
-    changes = machine.changes_since(version)
-    return orjson.dumps((machine.view() if changes is None else changes).to_json())
+def answer(machine: Machine, ask: Ask) -> bytes:
+    """What who asks so is sent."""
+    since = ask.since if ask.takes_changes else None
+    changes = None if since is None else machine.changes_since(since, scope=ask.scope)
+    if changes is not None:
+        return orjson.dumps(changes.to_json())
+    view = machine.view()
+    return orjson.dumps((view if ask.scope is None else ask.scope.view(view)).to_json())
 
 
 class Receiver:
-    """Takes what is newer, in whatever order it comes."""
+    """Asks for all, or for what it uses: more with time; takes answers in whatever order."""
 
-    def __init__(self, view: ClusterView) -> None:
-        self.view = view
+    def __init__(self, view: ClusterView, *topics: str) -> None:
+        self.received = ReceivedView(lambda view: view)
+        self.scope = Scope(topics=frozenset(map(TopicName, topics))) if topics else None
+        self.received.want(self.scope)
+        self.received.take(view if self.scope is None else self.scope.view(view), self.scope)
 
-    def take(self, text: bytes) -> None:
-        document = orjson.loads(text)
-        if "since" in document:
-            changes = ViewChanges.from_json(document)
-            if changes.follows(self.view):
-                self.view = changes.applied_to(self.view)
-        else:
-            view = ClusterView.from_json(document)
-            if view.version > self.view.version:
-                self.view = view
+    def use(self, topic: str) -> None:
+        if self.scope is not None:
+            self.scope = Scope(topics=self.scope.topics | {TopicName(topic)})
+            self.received.want(self.scope)
+
+    def take(self, text: bytes, ask: Ask) -> None:
+        view = self.received.read(orjson.loads(text), ask)
+        if view is not None:
+            self.received.take(view, ask.scope)
+
+    def check(self, versions: dict[int, ClusterView]) -> None:
+        """It has what the whole view is, of what it was shown."""
+        view = self.received.view
+        assert view is not None
+        whole_view = versions[view.version]
+        if self.scope is None:
+            assert view == whole_view
+            return
+        shown = self.scope if self.received.is_complete else Scope(topics=frozenset(view.topics))
+        assert view == shown.view(whole_view)
 
 
 @settings(max_examples=60, deadline=None)
@@ -65,8 +84,9 @@ def test_receivers_have_at_each_version_what_the_whole_view_is(history: list[Any
     other.restore(driver.machine.snapshot())
     behind: list[tuple[dict[str, Any], int]] = []
     versions = {driver.machine.version: whole(driver.machine)}
-    receivers = [Receiver(driver.machine.view()) for _ in range(3)]
-    sent: list[tuple[Receiver, bytes]] = []
+    first = driver.machine.view()
+    receivers = [Receiver(first), Receiver(first), Receiver(first, "a", "t"), Receiver(first, "b")]
+    sent: list[tuple[Receiver, bytes, Ask]] = []
     for what, seed in history:
         chance = Random(seed)
         for command in [what] if isinstance(what, dict) else list(map(_toggle, what)):
@@ -86,12 +106,23 @@ def test_receivers_have_at_each_version_what_the_whole_view_is(history: list[Any
         assert list(view.topics) == sorted(view.topics)
         asking = chance.choice(receivers)
         source = chance.choice((other, driver.machine))
-        sent.append((asking, answer(source, asking.view.version)))
+        if chance.random() < 0.2:
+            asking.use(chance.choice("abcdefgtu"))
+        ask = asking.received.ask()
+        sent.append((asking, answer(source, ask), ask))
         while sent and chance.random() < 0.6:
-            receiver, text = sent.pop(chance.randrange(len(sent)))
-            receiver.take(text)
+            receiver, text, asked = sent.pop(chance.randrange(len(sent)))
+            receiver.take(text, asked)
         for receiver in receivers:
-            assert receiver.view == versions[receiver.view.version]
+            receiver.check(versions)
+    for receiver in receivers:
+        for _ in range(2):  # it asks for what it has none of, or across a gap, and then for news
+            ask = receiver.received.ask()
+            receiver.take(answer(driver.machine, ask), ask)
+        assert receiver.received.is_complete
+        receiver.check(versions)
+        assert receiver.received.view is not None
+        assert receiver.received.view.version == driver.machine.version
 
 
 def apply(driver: Driver, command: dict[str, Any], log: list[tuple[dict[str, Any], int]]) -> None:
@@ -151,7 +182,7 @@ def test_what_is_gone_is_named() -> None:
 
 
 def test_who_asks_for_what_is_not_kept_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(published, "NAMES_MAX", 8)
+    monkeypatch.setattr(published, "NAMES_MAX", 4)
     driver = a_group()
     old = driver.machine.version
     for name in "abcdef":
@@ -188,6 +219,23 @@ def test_changed_rights_are_told_apart() -> None:
     assert changes.are_rights
     assert after is not None
     assert not after.are_rights
+
+
+def test_a_scope_is_concerned_by_its_names_and_by_what_concerns_all() -> None:
+    driver = a_group()
+    used, other = Scope(topics=frozenset([TopicName("t")])), Scope()
+    version = driver.machine.version
+
+    driver.do(EnsureTopic(topic=TopicName("t"), queues=1))
+    assert driver.machine.concerns(version, used)
+    assert not driver.machine.concerns(version, other)
+
+    driver.do(SetSecurityMode(mode=Mode.DRY_RUN))
+    assert driver.machine.concerns(version, other)
+    assert not driver.machine.concerns(driver.machine.version, used)
+    changes = driver.machine.changes_since(version, scope=other)
+    assert changes is not None
+    assert not changes.topics
 
 
 def test_topic_ids_that_a_presented_store_takes_are_told_by_a_new_version() -> None:
