@@ -125,6 +125,10 @@ class StateMachine(Protocol):
         """SHA-256 (hex) of `snapshot()`: equal on all nodes at equal applied index."""
         ...
 
+    def digest_of_part(self, number: int) -> str:
+        """As `digest`, of a part of the state: of all parts with numbers that follow each other."""
+        ...
+
 
 class Quorum(Protocol):
     """One node of the replicated log."""

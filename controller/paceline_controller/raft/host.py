@@ -116,7 +116,9 @@ class RaftQuorum:
         self._refused_callbacks: list[RefusedCallback] = []
         self._barriers = Barriers(self._propose_barrier)
         self._hand_over = HandOver(clock)
-        self._comparison = Comparison(controller_id, self._settings, machine.digest, self.send)
+        self._comparison = Comparison(
+            controller_id, self._settings, machine.digest_of_part, self.send
+        )
         self._identity: Identity | None = None
         self._proposals = Proposals(controller_id, random.token(_TOKEN_BYTES).hex())
         self._leadership = Leadership(is_leader=False, term=0)

@@ -18,7 +18,8 @@ from paceline_controller.server.call_context import CallContext, Handlers
 from paceline_controller.server.http_answers import checked
 from paceline_controller.server.http_once import refuse_once, settled
 from paceline_controller.state.commands import SetGroupSettings
-from paceline_controller.state.model import Group, read_settings
+from paceline_controller.state.group_settings import read_settings
+from paceline_controller.state.model import Group
 from paceline_controller.state.operator_commands import (
     RemoveGroup,
     RemoveReplica,

@@ -43,7 +43,7 @@ from paceline.wire.session_commands import (
     RegisterReplica,
 )
 from paceline.wire.topic_commands import EnsureConsumerGroup, EnsureTopic
-from paceline_controller.state.model import with_settings
+from paceline_controller.state.group_settings import with_settings
 from paceline_controller.state.operator_commands import (
     ForgetStore,
     RecoverGroup,

@@ -199,6 +199,10 @@ class Machine:
     def digest(self) -> str:
         return hashlib.sha256(self.snapshot()).hexdigest()
 
+    def digest_of_part(self, number: int) -> str:
+        """As `digest`, of a part of the state that is bounded: with each number of another one."""
+        return hashlib.sha256(self._state.part_to_bytes(number)).hexdigest()
+
     # -- applying -----------------------------------------------------------------------------
 
     def apply(self, command: dict[str, Any], *, index: int) -> tuple[Result, list[Event]]:

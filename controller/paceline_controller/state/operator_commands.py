@@ -8,7 +8,7 @@ from msgspec import Meta
 from paceline.wire.cluster import GroupSettings
 from paceline.wire.commands import Address, Command, Group, Replica, Token
 from paceline.wire.fields import I64_MAX
-from paceline_controller.state.model import with_settings
+from paceline_controller.state.group_settings import with_settings
 
 CONTROLLERS_MAX = 16
 
