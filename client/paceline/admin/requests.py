@@ -1,6 +1,7 @@
 """How the admin client asks: controllers for what is on record, masters for what is in their logs.
 
-Writes go to the leading controller, or are relayed to it, and are repeated until they are answered.
+Writes go to the leading controller, which others name, and are repeated until they are answered;
+one that cannot be reached from here is asked by another controller.
 They happen once (R38): a session and a number name what is one command for the controllers; what is
 more than one (transfers, members) names the epoch, term or generation that it starts from, so that
 it moves things away from there or not at all. Reads of topics and groups show every write that was
@@ -30,7 +31,7 @@ from paceline.platform.runtime import pause
 from paceline.types import GroupName
 from paceline.wire.calls.request import Request, http_form
 from paceline.wire.cluster import ClusterView
-from paceline.wire.commands import NOT_ADMITTED, Once
+from paceline.wire.commands import NOT_ADMITTED, NOT_RELAYED_HEADER, Once
 from paceline.wire.controller_calls.quorum import OpenSession
 
 _REQUEST_TIMEOUT_MS = 3_000
@@ -53,6 +54,8 @@ class AdminRequests:
         cluster.see_all()
         self.timeout_ms = timeout_ms
         self._leader: str | None = None
+        self._unreached = ""
+        """A leader that this client could not reach: others relay to it."""
         self._answering = ""
         """The controller that answered a question last."""
         self._sessions: list[Once] = []
@@ -180,9 +183,10 @@ class AdminRequests:
         OutcomeUnknownError if it is refused at last and an earlier try may have done it.
         """
         backoff = Backoff(self.cluster.random, first_ms=20)
-        headers = None if once is None else once.headers()
+        headers = {} if once is None else once.headers()
+        not_relayed = {NOT_RELAYED_HEADER: "true"}
         last: PacelineError | None = None
-        is_unknown = False
+        is_unknown = is_relayed = False
         turn = 0
         await self.find_cluster()
         namespace = self.cluster.namespace
@@ -198,7 +202,7 @@ class AdminRequests:
                             address,
                             form.path,
                             form.body,
-                            headers=headers,
+                            headers=headers if is_relayed else headers | not_relayed,
                             timeout_ms=_REQUEST_TIMEOUT_MS,
                         )
                         own: dict[str, Any] = namespace.answer(request, answer)
@@ -207,9 +211,14 @@ class AdminRequests:
                         last = error
                         named = error.details.get("leader")
                         self._leader = named if isinstance(named, str) and named else None
+                        if self._leader == self._unreached and not is_relayed:
+                            self._leader, is_relayed = None, True
+                            continue
                         if self._leader not in (None, address):
                             continue  # ask the one it names, at once
                     except (PeerError, NotYetAvailableError) as error:
+                        if isinstance(error, PeerError) and self._leader is not None:
+                            self._unreached = self._leader
                         last, self._leader = error, None
                     except (DeadlineError, OutcomeUnknownError) as error:
                         last, self._leader, is_unknown = error, None, True

@@ -25,6 +25,8 @@ from paceline.wire.fields import ADDRESS_PATTERN, I64_MAX
 
 SESSION_HEADER = "Paceline-Session"
 SEQUENCE_HEADER = "Paceline-Sequence"
+NOT_RELAYED_HEADER = "Paceline-Not-Relayed"
+"""A controller that does not lead names the leader, and does not ask it itself."""
 NOT_ADMITTED = ("UNKNOWN_SESSION", "STALE_SEQUENCE")
 """Reasons of refusals that tell nothing of what an earlier attempt has done: too much time has
 passed since, or too many commands."""

@@ -23,7 +23,7 @@ from paceline.security.audit import REQUEST_ID_HEADER
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial
 from paceline.server.http_guard import BODY_DIGEST, receive_body
-from paceline.wire.commands import SEQUENCE_HEADER, SESSION_HEADER
+from paceline.wire.commands import NOT_RELAYED_HEADER, SEQUENCE_HEADER, SESSION_HEADER
 from paceline.wire.controller_calls.base import Read
 from paceline.wire.controller_calls.table import CALLS
 from paceline.wire.proof import NODE_HEADER
@@ -37,6 +37,7 @@ RELAYED = "Paceline-Relayed"
 """Header of a relayed request: the id of the controller that was asked."""
 PASSED_ON = ("Content-Type", "Authorization", SESSION_HEADER, SEQUENCE_HEADER)
 HANDED_BACK = ("Content-Type", "Retry-After")
+_NEVER_RELAYED = (RELAYED, NODE_HEADER, NOT_RELAYED_HEADER)
 METHODS = frozenset({"POST", "PUT", "DELETE"})
 READS = frozenset(
     route.path for call in CALLS.values() if issubclass(call, Read) for route in call.routes
@@ -98,7 +99,7 @@ class Relay:
         if not _is_leaders(request) or self._is_leading():
             return await handler(request)
         leader = self._leader()
-        if leader is None or RELAYED in request.headers or NODE_HEADER in request.headers:
+        if leader is None or any(header in request.headers for header in _NEVER_RELAYED):
             # Nor does the handler look: what a follower lacks is no proof that it is not there.
             raise NotLeaderError("this controller does not lead", leader=leader)
         # Before it counts: whoever sends a body slowly keeps nobody else from the leader.

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 from tests.support.app_server import AppServer
@@ -41,6 +42,7 @@ from paceline.errors import (
     TopicNotFoundError,
 )
 from paceline.wire.cluster import ClusterView
+from paceline.wire.commands import NOT_RELAYED_HEADER
 
 
 async def test_a_topic_is_created_at_the_leader_that_another_controller_names() -> None:
@@ -58,6 +60,22 @@ async def test_a_topic_is_created_at_the_leader_that_another_controller_names() 
     assert created.queues == {"g1": 3}
     assert [topic.topic for topic in listed] == ["orders"]
     assert follower.asked > 0
+
+
+async def test_a_leader_that_cannot_be_reached_is_asked_by_another_controller() -> None:
+    async with FakeCluster() as cluster, _Follower(cluster) as follower:
+        cluster.publish(controllers=(follower.address,))
+        async with AdminClient(follower.address) as admin:
+            await admin.topics.create("orders", queues=3)
+            assert follower.relayed == 0
+            follower.unreachable = "127.0.0.1:1"
+            admin._requests._leader = None
+            await admin.topics.create("prices", queues=3)
+            first = follower.relayed
+            created = await admin.topics.create("more", queues=3)
+
+    assert created.queues == {"g1": 3}
+    assert (first, follower.relayed) == (1, 2)
 
 
 async def test_a_cluster_without_controllers_is_said_to_be_one() -> None:
@@ -237,6 +255,9 @@ class _Follower:
         self.late: ClusterView | None = None
         """What it still answers, if it lags behind."""
         self.address = ""
+        self.unreachable = ""
+        """What it calls the leader's address; it relays to the real one."""
+        self.relayed = 0
         self._cluster = cluster
         app = web.Application()
         app.router.add_get("/v1/routes", self._routes)
@@ -253,17 +274,33 @@ class _Follower:
     async def __aexit__(self, *_: object) -> None:
         await self._server.stop()
 
-    async def _routes(self, request: web.Request) -> web.Response:
+    async def _routes(self, request: web.Request) -> web.StreamResponse:
         if request.query.get("linearizable") == "true":
             return await self._not_leader(request)
         is_watch = "from" in request.query  # that answers once it has got on
         view = self._cluster.view if self.late is None or is_watch else self.late
         return web.json_response(view.to_json())
 
-    async def _not_leader(self, _: web.Request) -> web.Response:
+    async def _not_leader(self, request: web.Request) -> web.StreamResponse:
         self.asked += 1
-        problem = {"code": "NOT_LEADER", "detail": "no", "leader": self._cluster.controller}
+        if self.unreachable and NOT_RELAYED_HEADER not in request.headers:
+            return await self._relayed(request)
+        leader = self.unreachable or self._cluster.controller
+        problem = {"code": "NOT_LEADER", "detail": "no", "leader": leader}
         return web.json_response(problem, status=421)
+
+    async def _relayed(self, request: web.Request) -> web.StreamResponse:
+        self.relayed += 1
+        async with (
+            aiohttp.ClientSession() as http,
+            http.request(
+                request.method,
+                f"http://{self._cluster.controller}{request.path_qs}",
+                data=await request.read(),
+                headers=request.headers,
+            ) as answer,
+        ):
+            return web.json_response(await answer.json(), status=answer.status)
 
 
 async def test_calls_have_their_former_names_for_one_version() -> None:

@@ -14,6 +14,7 @@ from tests.support.controller.harness import Controllers, controllers, eventuall
 from tests.support.controller.sessions import a_cluster
 
 from paceline.security.node_tls import Dial
+from paceline.wire.commands import NOT_RELAYED_HEADER
 from paceline_controller.server import relay
 from paceline_controller.server.http_errors import problem_middleware
 from paceline_controller.server.relay import RELAYED, Relay
@@ -33,6 +34,19 @@ async def test_every_write_may_be_asked_of_a_follower() -> None:
         assert (status, answer["leader"]) == (200, "c2")
 
         assert not users_topics(cluster.leader.machine)
+
+
+async def test_who_does_not_want_a_relay_is_told_the_leader() -> None:
+    async with a_cluster(3) as (cluster, _):
+        headers = {NOT_RELAYED_HEADER: "true"}
+        body = {"topic": "t", "queues": 2}
+
+        refused, problem = await cluster.ask("POST", "/v1/topics", body, node=1, headers=headers)
+        made, _ = await cluster.ask("POST", "/v1/topics", body, node=0, headers=headers)
+
+        assert (refused, problem["code"]) == (421, "NOT_LEADER")
+        assert problem["leader"] == str(cluster.addresses[0])
+        assert made == 201
 
 
 async def test_what_the_leader_refuses_is_refused_in_its_words() -> None:
