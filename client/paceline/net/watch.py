@@ -67,6 +67,8 @@ class ClusterWatch:
         self._refusal: PacelineError | None = None
         """No node lets this client in, so no view will come."""
         self._refused_since: float | None = None
+        self._first = int(random.uniform(0, 1 << 16))
+        """Clients that know the same nodes begin with others of them."""
         self._polled: dict[int, str] = {}  # watcher -> the node it asks
         self._polls: dict[int, _Poll] = {}
         """Watcher -> its poll under way."""
@@ -231,9 +233,13 @@ class ClusterWatch:
         """Controllers first, once known; then what we were given; then any broker."""
         view = self.view
         if view is None:
-            return list(self._bootstrap)
-        found = [*view.controllers, *self._bootstrap, *broker_addresses(view)]
+            return self._rotated(self._bootstrap)
+        found = [*self._rotated(view.controllers), *self._bootstrap, *broker_addresses(view)]
         return list(dict.fromkeys(found))
+
+    def _rotated(self, addresses: Sequence[str]) -> list[str]:
+        first = self._first % max(1, len(addresses))
+        return [*addresses[first:], *addresses[:first]]
 
     async def _poll_until_doubt(self, number: int, address: str) -> None:
         ask = self._received.ask()

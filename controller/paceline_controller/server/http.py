@@ -126,12 +126,13 @@ class ControllerHttp:
     async def _watch(self, request: web.Request) -> web.Response:
         """The view once its version is above `from`, or after `wait_ms` as it is; with `changes`
         only what leads there from the version `from`, if that is known. With names of `topics` and
-        `consumer_groups` the view has these and no others, and is answered when they change."""
+        `consumer_groups` the view has these and no others, and changes are those of them."""
         since, scope = None, Scope.from_parameters(request.query)
         known = query_integer(request, "from", default=-1, low=-1)
+        news_of = None  # who asks for no changes may lack more than what changes next
         if query_flag(request, "changes"):
-            since = known
-        await self._news(request, lambda: self.watches.has_news(known, scope), scope)
+            since, news_of = known, scope
+        await self._news(request, lambda: self.watches.has_news(known, news_of), news_of)
         self._ensure_founded()
         return self._view_answer(request, since=since, scope=scope)
 

@@ -25,8 +25,8 @@ OTHERS = (
         "/v1/watch",
         "The cluster view once it is newer than `from`, or after `wait_ms` as it is. With `changes`"
         " only what leads there from the version `from`, if that is known. With names of `topics`"
-        " or `consumer_groups`, separated by commas, the view has these and no others, and is"
-        " answered when one of them, a broker group or the rights of users are others.",
+        " or `consumer_groups`, separated by commas, the view has these and no others, and changes"
+        " are answered when one of them, a broker group or the rights of users are others.",
         KNOWN_USER,
         parameters={
             "from": "integer",

@@ -152,6 +152,21 @@ async def test_a_watch_of_some_topics_waits_for_news_of_them() -> None:
     assert (refused, problem["code"]) == (400, "BAD_REQUEST")
 
 
+async def test_a_topic_that_is_used_late_is_told_at_once() -> None:
+    """It changed long before the version that the client has."""
+    async with a_cluster() as (cluster, _):
+        for topic in ("old", "a", "b", "c"):
+            await cluster.ask("POST", "/v1/topics", {"topic": topic})
+        version = cluster.leader.machine.version
+
+        async with asyncio.timeout(DEADLINE_S):
+            _, view = await cluster.ask(
+                "GET", f"/v1/watch?from={version - 1}&wait_ms=30000&topics=old"
+            )
+
+    assert [row["topic"] for row in view["topics"]] == ["old"]
+
+
 async def test_who_uses_other_topics_is_not_woken() -> None:
     scene = _Scene()
     used = Scope(topics=frozenset([TopicName("t")]))
