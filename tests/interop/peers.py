@@ -8,9 +8,10 @@ from uuid import uuid4
 
 import orjson
 import pytest
+from interop.java import InteropError
 from interop.mqadmin import mqadmin
-from interop.rocketmq import CLUSTER, RocketMQ
-from tests.support.process.harness import RunningCluster, the_master
+from interop.rocketmq import CLUSTER, GROUP, RocketMQ
+from tests.support.process.harness import RunningCluster, eventually, the_master
 
 from paceline.admin.client import AdminClient
 from paceline.net.connect import Bootstrap
@@ -27,6 +28,9 @@ class Peer(Protocol):
     name: str
     grpc_endpoint: str
     nameserver: str
+    controller: str
+    cluster_name: str
+    broker_name: str
     early_ms_max: int
     """How long before its time a delayed message may come."""
     makes_topics: bool
@@ -51,6 +55,7 @@ class PacelinePeer:
     """A local cluster with a gateway."""
 
     name = "paceline"
+    cluster_name, broker_name = "paceline", "g1"
     early_ms_max = 0
     makes_topics = True
 
@@ -60,7 +65,7 @@ class PacelinePeer:
         self._connect = cluster.bootstrap if connect is None else connect
         gateway = next(node for node in cluster.nodes() if node.get("doors"))
         self.grpc_endpoint: str = gateway["doors"]["grpc"]
-        self.nameserver: str = gateway["doors"].get("remoting", "")
+        self.nameserver = self.controller = gateway["doors"].get("remoting", "")
 
     async def topic(self, kind: str) -> str:
         topic = _new_name("t")
@@ -95,6 +100,7 @@ class ToolsPeer:
     """A RocketMQ, or what behaves as one, that is known by its addresses alone."""
 
     name = "rocketmq"
+    cluster_name, broker_name = CLUSTER, GROUP
     early_ms_max = 1000
     """Its timer wheel rounds down to whole seconds."""
     makes_topics = False
@@ -102,7 +108,9 @@ class ToolsPeer:
     def __init__(self, *, grpc_endpoint: str, nameserver: str, owned: RocketMQ | None) -> None:
         self.grpc_endpoint = grpc_endpoint
         self.nameserver = nameserver
+        self.controller = owned.controllers[0] if owned is not None else ""
         self._owned = owned
+        self._was_killed = False
         self._topics: dict[str, list[str]] = defaultdict(list)
         self._groups: dict[tuple[bool, int], list[str]] = defaultdict(list)
 
@@ -112,7 +120,15 @@ class ToolsPeer:
             names = [_new_name("t") for _ in range(AT_ONCE)]
             await self._create("updateTopicList", [_topic(name, kind) for name in names])
             free += names
-        return free.pop()
+        topic = free.pop()
+        if self._was_killed:  # the new master tells the name server of its topics one after another
+            await eventually(
+                lambda: self._has_route(topic), within_ms=120_000, what=f"a route of {topic}"
+            )
+        return topic
+
+    async def _has_route(self, topic: str) -> bool:
+        return bool(await self._of_routed("topicRoute", topic))
 
     async def group(
         self, *, is_ordered: bool, retries_max: int, is_broadcasting: bool = False
@@ -135,13 +151,22 @@ class ToolsPeer:
         return free.pop()
 
     async def dead_letters_count(self, group: str) -> int:
-        output = await self._tool("topicStatus", "-t", f"%DLQ%{group}")
+        output = await self._of_routed("topicStatus", f"%DLQ%{group}")
         rows = [line.split() for line in output.splitlines() if not line.startswith("#")]
         return sum(int(row[3]) - int(row[2]) for row in rows if len(row) > 3 and row[3].isdigit())
 
+    async def _of_routed(self, command: str, topic: str) -> str:
+        """What it prints of a topic; nothing while the name server does not know the topic."""
+        try:
+            return await self._tool(command, "-t", topic)
+        except InteropError as error:
+            if "No topic route info" not in str(error):
+                raise
+            return ""
+
     async def kill_master(self) -> None:
         """It comes back as a replica: others are to find a whole cluster."""
-        rocketmq = self._owned
+        rocketmq, self._was_killed = self._owned, True
         assert rocketmq is not None, "only of a RocketMQ that the tests started"
         await rocketmq.wait_for_replicas()
         killed = await rocketmq.kill_master()

@@ -30,11 +30,11 @@ async def test_its_tools_print_what_the_table_says(scene: Scene, tmp_path: Path)
     broker = re.search(r'0:"([0-9.:]+)"', route)
     assert broker is not None, route
     values = {
-        "controller": scene.peer.nameserver,
+        "controller": scene.peer.controller,
         "user": f"u-{uuid4().hex[:12]}",
         "password": uuid4().hex,
-        "cluster": "paceline",
-        "broker_name": "g1",
+        "cluster": scene.peer.cluster_name,
+        "broker_name": scene.peer.broker_name,
         "broker": broker[1],
         "nameserver": scene.peer.nameserver,
         "topic": f"t-{uuid4().hex[:12]}",
@@ -46,13 +46,15 @@ async def test_its_tools_print_what_the_table_says(scene: Scene, tmp_path: Path)
 
     found = await complaints(mqadmin, values)
     # At the end: whoever is the master at the start may have died meanwhile on a busy machine.
-    members = await mqadmin("getSyncStateSet", "-a", scene.peer.nameserver, "-b", "g1")
+    members = await mqadmin(
+        "getSyncStateSet", "-a", scene.peer.controller, "-b", scene.peer.broker_name
+    )
     master = re.search(r"#MasterBrokerId\s+(\d+)", members)
     assert master is not None, members
     others = set(re.findall(r"InSyncReplica:.*brokerId=(\d+)", members)) - {master[1]}
     elected = await mqadmin(
-        *("electMaster", "-a", scene.peer.nameserver, "-c", "paceline", "-bn", "g1"),
-        *("-b", min(others)),
+        *("electMaster", "-a", scene.peer.controller, "-c", scene.peer.cluster_name),
+        *("-bn", scene.peer.broker_name, "-b", min(others)),
     )
 
     await mqadmin.stop()
