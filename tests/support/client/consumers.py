@@ -28,9 +28,9 @@ def committed(cluster: FakeCluster, queue: int = 0) -> int | None:
     return cluster.logs["g1"].offsets.get(("audit", 1, queue), (None, 0))[0]
 
 
-async def fill(cluster: FakeCluster, count: int, *, first: int = 0) -> None:
+async def fill(cluster: FakeCluster, count: int, *, first: int = 0, topic: str = "orders") -> None:
     """Messages "0" to "count - 1", each its own key."""
     async with Producer(cluster.controller) as producer:
         await producer.send_many(
-            [Message("orders", b"%d" % number, key=f"k{number}") for number in range(first, count)]
+            [Message(topic, b"%d" % number, key=f"k{number}") for number in range(first, count)]
         )

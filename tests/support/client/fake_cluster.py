@@ -116,7 +116,7 @@ class FakeCluster:
             topic_id=TopicId(topic_id),
             queues={GroupName(name): count for name, count in table.items()},
         )
-        self.publish(topics={**self.view.topics, view.topic: view})
+        self.publish(topics={**self.view.topics, view.topic: view}, topic_id_max=topic_id)
         return topic_id
 
     def alter_topic(self, topic: str, **changes: Any) -> None:

@@ -44,12 +44,16 @@ class StartPositions:
         self._timeout_ms = timeout_ms
         self._older: dict[TopicId, Mapping[GroupName, int]] | None = None
         """How many queues the topics had when this member subscribed; None before that."""
+        self._topic_id_max = 0
+        """Topics of higher ids were made later."""
         self._continued: set[QueueKey] = set()
 
     def subscribed(self) -> None:
         """Queues that come from now on are younger than the subscription."""
-        topics = {} if self._cluster.view is None else self._cluster.view.topics
+        view = self._cluster.view
+        topics = {} if view is None else view.topics
         self._older = {topic.topic_id: topic.queues for topic in topics.values()}
+        self._topic_id_max = 0 if view is None else view.topic_id_max
 
     def goes_on_in(self, key: QueueKey) -> None:
         """The queue continues one that is done: it is read from its start."""
@@ -74,8 +78,16 @@ class StartPositions:
         return StartPosition("first") if is_first else self._start
 
     def _is_younger(self, key: QueueKey) -> bool:
-        older = self._older
-        return older is not None and key.queue_id >= older.get(key.topic_id, {}).get(key.group, 0)
+        if self._older is None:
+            return False
+        queues = self._older.get(key.topic_id)
+        if queues is None:
+            name = self._cluster.topic_name(key.topic_id)
+            topic = None if name is None else self._cluster.topic(name)
+            is_there = key.topic_id <= self._topic_id_max  # it was only not used by then
+            queues = topic.queues if is_there and topic is not None else {}
+            self._older[key.topic_id] = queues
+        return key.queue_id >= queues.get(key.group, 0)
 
     async def offset_of(self, key: QueueKey, start: StartPosition) -> int:
         """The offset that a start means on a queue. Raises PacelineError."""

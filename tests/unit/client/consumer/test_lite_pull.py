@@ -12,7 +12,8 @@ from paceline.consumer.push import PushConsumer
 from paceline.errors import ConfigError, QueueNotFoundError
 from paceline.message import ReceivedMessage
 from paceline.platform.runtime import pause
-from paceline.types import QueueId
+from paceline.queues import QueueName
+from paceline.types import QueueId, TopicName
 
 AUTO = LitePullSettings(start="first", auto_commit_interval_ms=1_000)
 
@@ -37,6 +38,26 @@ async def test_two_members_share_the_queues_and_commit_what_they_polled() -> Non
 
     assert sorted(found) == list(range(100))
     assert stood == 100
+
+
+async def test_a_topic_assigned_late_begins_at_its_end_and_a_new_one_at_its_start() -> None:
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        await fill(cluster, 10)
+        last = LitePullSettings(start="last", auto_commit_interval_ms=1_000)
+        async with member(cluster, topics=[], settings=last) as consumer:
+            cluster.add_topic("prices", 1)
+            await fill(cluster, 3, topic="prices")
+            new = QueueName(TopicName("prices"), QUEUE.group, QUEUE.queue_id)
+            consumer.assign([QUEUE, new])
+            await eventually(lambda: len(consumer.queues) == 2)
+            found: list[ReceivedMessage] = []
+            while len(found) < 3:
+                found += await consumer.poll(timeout_ms=50)
+            position = consumer.position(QUEUE)
+
+    assert {message.topic for message in found} == {"prices"}
+    assert position == 10
 
 
 async def test_what_a_poll_returned_counts_with_the_next_one() -> None:
