@@ -11,7 +11,6 @@ from paceline.admin.client import AdminClient
 from paceline.errors import PacelineError
 from paceline.net.cluster import Cluster
 from paceline.platform.runtime import pause
-from paceline.types import TopicName
 from paceline.wire.cluster import TopicView
 from paceline_chaos.cluster_sim.jobs.around import CALL_TIMEOUT_MS, Around
 from paceline_chaos.history.model import AlterTopic
@@ -94,4 +93,4 @@ async def restore(cluster: Cluster, around: Around, *, queues: int) -> None:
 
 
 def _topic(cluster: Cluster, name: str) -> TopicView | None:
-    return None if cluster.view is None else cluster.view.topics.get(TopicName(name))
+    return cluster.topic(name)

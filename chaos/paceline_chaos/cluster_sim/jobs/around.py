@@ -74,12 +74,13 @@ class Around:
     """Client address and replication address of each: for who floods them."""
 
     def cluster(self) -> Cluster:
-        """A view of the cluster of its own for one library client; the caller closes it."""
+        """For one library client, with a view of what it uses; the caller closes it."""
         return Cluster(
             ConnectSettings(self.bootstrap, self.credentials, self.tls),
             clock=self.clock,
             random=self.random,
             source_host=self.source_host,
+            sees_all=False,
         )
 
     def apart(self, name: str) -> "Around":
@@ -171,8 +172,7 @@ class Session:
 
 def queues_in(cluster: Cluster, topic: str) -> list[Queue]:
     """All queues of a topic in the cluster's present view."""
-    view = cluster.view
-    found = next((t for name, t in view.topics.items() if name == topic), None) if view else None
+    found = cluster.topic(topic)
     if found is None:
         return []
     return [

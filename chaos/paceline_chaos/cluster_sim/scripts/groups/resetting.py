@@ -111,7 +111,7 @@ async def _reset(around: Around, topic: str, *, timeout_ms: int) -> None:
     request = Commit(group=READERS, reset=True, offsets=[row])
     try:
         cluster.start()
-        await cluster.watch.wait_for(lambda view: topic in view.topics, timeout_ms=5_000)
+        await cluster.wait_topic(topic, timeout_ms=5_000)
         await links.call(GroupName(GROUP), request, timeout_ms=timeout_ms, attempt_ms=timeout_ms)
     except PacelineError:
         return  # of the one that dies nobody ever knows
