@@ -123,7 +123,8 @@ class Cluster:
                 ConsumerGroupName(names.full_group(name)) for name in self._consumer_groups
             ),
         )
-        self.watch.see(None if self._sees_all or scope.is_too_long else scope)
+        self._sees_all = self._sees_all or scope.is_too_long
+        self.watch.see(None if self._sees_all else scope)
 
     def start(self) -> None:
         """Begin to watch. Idempotent; must run on the event loop."""

@@ -274,6 +274,19 @@ async def test_a_client_has_what_it_uses_and_hears_of_nothing_else() -> None:
     assert shown == [[], ["t"]]
 
 
+async def test_a_client_of_very_many_topics_is_told_of_all() -> None:
+    async with FakeCluster() as fake:
+        fake.add_topic("other", 1)
+        cluster = Cluster(fake.controller, sees_all=False)
+        cluster.start()
+        try:
+            for number in range(200):
+                cluster.use(topics=[f"a-topic-with-a-long-name-{number}"])
+            await cluster.watch.wait_for(lambda view: "other" in view.topics, timeout_ms=5_000)
+        finally:
+            await cluster.close()
+
+
 async def test_using_more_does_not_wait_for_the_end_of_a_long_poll() -> None:
     async with FakeCluster() as fake:
         cluster = Cluster(fake.controller, sees_all=False)
