@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from paceline.admin.client import AdminClient
-from paceline.errors import OverloadedError
+from paceline.errors import OverloadedError, PacelineError
 from paceline.net.cluster import Cluster
 from paceline.net.group_links import GroupLinks
 from paceline.platform.ports import Clock
@@ -56,10 +56,15 @@ class UserCluster:
         self.used_ms = 0
         """When it was asked for last; of `UserClusters`."""
         self.holders = 0
+        self.refusal: PacelineError | None = None
+        """Why it could not be started."""
 
     async def start(self) -> None:
-        """Wait until the cluster is known. PeerError."""
-        await self.producer.start(timeout_ms=_START_TIMEOUT_MS)
+        """Wait until the cluster is known, or `refusal`."""
+        try:
+            await self.producer.start(timeout_ms=_START_TIMEOUT_MS)
+        except PacelineError as error:
+            self.refusal = error
 
     async def close(self) -> None:
         """Wait for what is being sent, and disconnect."""
@@ -125,12 +130,14 @@ class UserClusters:
         starting = self._starting.get(found)
         if starting is not None:
             await asyncio.shield(starting)
+        if found.refusal is not None:
+            raise found.refusal
         return found
 
     def _started(self, key: Principal, found: UserCluster, task: "asyncio.Task[None]") -> None:
         """It has started, or leaves its place, whether or not anybody waits for it still."""
         self._starting.pop(found, None)
-        if task.cancelled() or task.exception() is None:
+        if task.cancelled() or (task.exception() is None and found.refusal is None):
             return
         if self._clusters.get(key) is found:
             del self._clusters[key]

@@ -1,6 +1,7 @@
 """Users of a gateway have connections of their own, as long as they use them and there is room."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 
 import pytest
@@ -11,6 +12,7 @@ from paceline.net.cluster import Cluster
 from paceline.platform.runtime import ManualClock
 from paceline.security.identity import Principal
 from paceline.wire.users import ANONYMOUS
+from paceline_gateway import clusters
 from paceline_gateway.clusters import CALL_MS_MAX, UserCluster, UserClusters
 
 IDLE_MS = 300_000
@@ -38,7 +40,7 @@ async def users(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Users]:
 
     async def start(user: UserCluster) -> None:
         if user.principal.user == "e":
-            raise PeerError("no node of the cluster answers")
+            user.refusal = PeerError("no node of the cluster answers")
 
     async def closing(user: UserCluster) -> None:
         made.closed.append(user.principal.user)
@@ -171,3 +173,17 @@ async def test_renewed_ones_go_when_their_calls_have_ended(users: Users) -> None
     users.clock.advance(CALL_MS_MAX)
     users.clusters.close_idle()
     assert users.clusters.count == 1
+
+
+async def test_a_cluster_that_does_not_answer_is_told_and_no_failure_of_the_gateway(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clusters, "_START_TIMEOUT_MS", 1)
+    users = UserClusters(lambda principal: Cluster("127.0.0.1:1"))
+
+    with pytest.raises(PeerError):
+        await users.of(ANA)
+    await users.close()
+
+    assert users.count == 0
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []

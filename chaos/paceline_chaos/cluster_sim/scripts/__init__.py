@@ -378,7 +378,7 @@ SCENARIOS: Mapping[str, Scripted] = {
         rule="S31: a key that is revoked counts at no door any more, once nodes know",
         script=doors.a_failover,
         unmet=doors.keys_counted,
-        load_ms=18_000,
+        load_ms=26_000,
         topology=_clients("send tenant-doors", "read keys"),
     ),
     "left-behind": Scripted(
