@@ -55,9 +55,10 @@ SENDS = (
 class _Starting:
     """A user that is made ready for the requests that wait for it."""
 
-    __slots__ = ("task", "user", "waiters")
+    __slots__ = ("refusal", "task", "user", "waiters")
 
     def __init__(self) -> None:
+        self.refusal: PacelineError | None = None
         self.task: asyncio.Task[None] | None = None
         self.user: RemotingUser | None = None
         self.waiters = 0
@@ -178,6 +179,8 @@ class Dispatcher:
         starting.waiters += 1
         try:
             await asyncio.shield(starting.task)
+            if starting.refusal is not None:
+                raise starting.refusal
             assert starting.user is not None
             return starting.user
         finally:
@@ -186,13 +189,19 @@ class Dispatcher:
                 self._started(principal, starting)
 
     async def _start(self, principal: Principal, starting: _Starting) -> None:
+        try:
+            starting.user = self._users[principal] = await self._started_user(principal)
+        except PacelineError as error:
+            starting.refusal = error
+
+    async def _started_user(self, principal: Principal) -> RemotingUser:
         user = RemotingUser(await self._clusters.of(principal), self._connected, self._polls)
         try:
             await user.halves.start()
         except BaseException:
             await user.close()
             raise
-        starting.user = self._users[principal] = user
+        return user
 
     def _started(self, principal: Principal, starting: _Starting) -> None:
         """Nobody waits for it any more: it is there, has failed, or is not wanted any more."""
