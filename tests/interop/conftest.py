@@ -15,6 +15,10 @@ FLAWS = {
     'because "settings" is null': (
         "RocketMQ's proxy refuses a receive that overtakes the settings of its client"
     ),
+    "not support unquoted name": (
+        "RocketMQ's tool cannot read what its controller answers to electMaster"
+    ),
+    "> not found.'": "RocketMQ's broker has no connection of Go's requester to push the reply to",
 }
 """What a test of a real RocketMQ may fail with, and why it is RocketMQ's: DIVERGENCE.md has it."""
 
