@@ -485,3 +485,15 @@ def from_problem(problem: dict[str, object]) -> PacelineError:
     if error_class is None:
         return OutcomeUnknownError(f"unknown answer {code!r}: {message}")
     return error_class(message, **details)
+
+
+_WORDS_LENGTH_MAX = 200
+
+
+def in_words(error: BaseException) -> str:
+    """An error of a library on one line, without the request that aiohttp's errors show: its
+    headers have secret keys."""
+    if not hasattr(error, "request_info"):
+        return repr(error)
+    said = " ".join(str(getattr(error, "message", "")).split())
+    return f"{type(error).__name__}: {said[:_WORDS_LENGTH_MAX]}"

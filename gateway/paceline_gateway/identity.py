@@ -12,7 +12,7 @@ from http import HTTPStatus
 import aiohttp
 import msgspec
 
-from paceline.errors import PacelineError, PeerError, UnauthenticatedError, from_problem
+from paceline.errors import PacelineError, PeerError, UnauthenticatedError, from_problem, in_words
 from paceline.net.backoff import Backoff
 from paceline.platform.address import Address
 from paceline.platform.ports import Clock, Random
@@ -90,8 +90,10 @@ class ToldSecurity:
         """A reason that lasts is warned of once for each controller."""
         if isinstance(error, aiohttp.ClientConnectorError):
             why = f"{address} cannot be reached: {error.os_error}"
+        elif isinstance(error, PacelineError):
+            why = error.message
         else:
-            why = error.message if isinstance(error, PacelineError) else f"{address}: {error!r}"
+            why = f"{address}: {in_words(error)}"
         self.why_not = why
         is_late = not self.known.is_set() and turn >= _LATE * len(self._controllers)
         level = logging.INFO

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import aiohttp
 import orjson
 
-from paceline.errors import StorageError
+from paceline.errors import StorageError, in_words
 from paceline.platform.ports import Clock
 from paceline.platform.runtime import pause
 from paceline.security.node_proof import NodeProofs
@@ -173,7 +173,7 @@ class ActingHandover:
             ) as answer:
                 content = orjson.loads(await answer.read())
         except (aiohttp.ClientError, OSError, TimeoutError, orjson.JSONDecodeError) as error:
-            return {"detail": repr(error)}
+            return {"detail": in_words(error)}
         return content if isinstance(content, dict) else {}
 
 

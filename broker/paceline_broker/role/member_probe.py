@@ -6,6 +6,7 @@ import logging
 import aiohttp
 import orjson
 
+from paceline.errors import in_words
 from paceline.security.node_tls import Dial
 from paceline.wire.cluster import ReplicaView
 from paceline_broker.replication.master.lag import PROBE_INTERVAL_MS
@@ -29,7 +30,7 @@ async def is_replica_gone(http: aiohttp.ClientSession, replica: ReplicaView, dia
     except aiohttp.ClientConnectorError as error:
         return isinstance(error.os_error, ConnectionRefusedError)
     except (aiohttp.ClientError, OSError, TimeoutError, orjson.JSONDecodeError) as error:
-        log.info("probe_unclear", extra={"replica": replica.replica_id, "fault": repr(error)})
+        log.info("probe_unclear", extra={"replica": replica.replica_id, "fault": in_words(error)})
         return False
     if not isinstance(document, dict):
         return False

@@ -18,6 +18,7 @@ from paceline.errors import (
     PeerError,
     UnauthenticatedError,
     from_problem,
+    in_words,
 )
 from paceline.net.connect import Shown
 
@@ -169,7 +170,9 @@ class HttpClient:
         except aiohttp.ClientConnectorError as error:
             raise PeerError(f"{address} cannot be reached: {error.os_error}") from error
         except (aiohttp.ClientError, OSError) as error:
-            message = f"{address} broke off {method} {path}: {error!r}"
+            message = f"{address} broke off {method} {path}: {in_words(error)}"
+            if isinstance(error, aiohttp.ClientResponseError):
+                message += "; or it is another port, as one of a gateway's doors"
             if method == "GET":
                 raise PeerError(message) from error
             raise OutcomeUnknownError(message) from error

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import aiohttp
 import orjson
 
-from paceline.errors import BadRequestError, StorageError
+from paceline.errors import BadRequestError, StorageError, in_words
 from paceline.platform.ports import Random
 from paceline.platform.runtime import cancel_and_wait, pause, spawn
 from paceline.platform.telemetry import Metrics
@@ -237,5 +237,5 @@ class AuditSending:
                     log.info("audit_waits", extra={"master": address, "why": said})
                 return answer.status
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            log.info("audit_waits", extra={"master": address, "why": repr(error)})
+            log.info("audit_waits", extra={"master": address, "why": in_words(error)})
             return 0

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-from paceline.errors import PacelineError, PeerError
+from paceline.errors import PacelineError, PeerError, in_words
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial
 from paceline.wire import session as wire
@@ -79,7 +79,7 @@ class Inquirer:
                 body = await response.content.read(ANSWER_BYTES_MAX)
                 return _parse(body) if response.status == 200 else None
         except (aiohttp.ClientError, OSError, TimeoutError, PacelineError) as error:
-            log.info("inquiry_unanswered", extra={"controller": address, "why": repr(error)})
+            log.info("inquiry_unanswered", extra={"controller": address, "why": in_words(error)})
             return None
 
 

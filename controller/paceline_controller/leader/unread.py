@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-from paceline.errors import CommandRefusedError, NotYetAvailableError, from_problem
+from paceline.errors import CommandRefusedError, NotYetAvailableError, from_problem, in_words
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial
 from paceline_controller.state.model import Group, Topic
@@ -106,5 +106,5 @@ async def _ask(
             content = await response.content.read(ANSWER_BYTES_MAX)
             return response.status, dict(orjson.loads(content))
     except (TimeoutError, aiohttp.ClientError, OSError, ValueError, TypeError) as error:
-        log.info("unread_unknown", extra={"broker": address, "why": repr(error)})
+        log.info("unread_unknown", extra={"broker": address, "why": in_words(error)})
         return 0, {"detail": f"{address} did not answer"}

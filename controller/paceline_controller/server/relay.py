@@ -17,6 +17,7 @@ from paceline.errors import (
     OverloadedError,
     PeerError,
     UnauthenticatedError,
+    in_words,
 )
 from paceline.http_api.rights import ASKER, REQUEST_ID
 from paceline.security.audit import REQUEST_ID_HEADER
@@ -141,13 +142,13 @@ class Relay:
                     },
                 )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            log.warning("relay_unreached", extra={"leader": leader, "why": repr(error)})
+            log.warning("relay_unreached", extra={"leader": leader, "why": in_words(error)})
             raise NotLeaderError(
                 f"this controller does not lead, and {leader}, which seems to, cannot be reached",
                 leader=leader,
             ) from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            log.warning("relay_unknown", extra={"leader": leader, "why": repr(error)})
+            log.warning("relay_unknown", extra={"leader": leader, "why": in_words(error)})
             sentence = f"{what} was sent on to {leader}, which leads, and its answer did not come"
             if request.method in METHODS:
                 raise OutcomeUnknownError(sentence) from error
