@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import orjson
 import pytest
 from tests.support.controller.harness import Controllers, TalkingBroker, eventually
-from tests.support.controller.sessions import a_cluster
+from tests.support.controller.sessions import a_cluster, master_of
 from tests.unit.client.cli.conftest import Outcome, beside, run_command
 
 
@@ -31,6 +31,16 @@ class Operator:
         outcome = self(*arguments, "--json")
         assert outcome.exit_code == 0, outcome.stderr
         return [orjson.loads(line) for line in outcome.stdout.splitlines()]
+
+    def take_up_mastership(self, number: int) -> None:
+        """The broker works as the master; one that is elected and does not is replaced."""
+
+        async def run() -> None:
+            broker = self.brokers[number - 1]
+            await eventually(lambda: master_of(broker) == number, f"{number} is told that it leads")
+            await broker.beat()
+
+        asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
 
     def kill(self, number: int) -> None:
         """As kill -9, and the leader has noticed."""
@@ -160,6 +170,7 @@ def test_a_whole_group_is_cleaned_when_all_of_it_is_dead(operator: Operator) -> 
 
 def test_a_transfer_says_whether_the_master_did_it(operator: Operator) -> None:
     graceful = operator("transfer", "g1", "--to", "2")
+    operator.take_up_mastership(2)
     operator.brokers[1].answers_orders = False
     (ignored,) = operator.json("transfer", "g1", "--to", "3")
     refused = operator("transfer", "g1", "--to", str(ignored["master"]))
