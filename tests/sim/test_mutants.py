@@ -58,7 +58,7 @@ LIKELY = {
     "R32-chosen": 4,
     "L9": 2,
     "L10": 11,
-    "L11": 3,
+    "L11": 11,
     "R28-sealed": 1,
     "S1-doors": 6,
     "S5-doors": 6,
