@@ -334,12 +334,14 @@ async def test_what_was_received_by_who_loses_his_rights_is_given_to_another(
             with pytest.raises(NotAuthorizedError, match="Group:billing"):
                 await holder.change_invisible(kept, 60_000)
 
-            again: list[PoppedMessage] = []
+            attempts: dict[bytes, int] = {}  # also of what a broker took that had not heard yet
             async with asyncio.timeout(FAILOVER_MS / 1000):
-                while not (again := await other.receive(8, wait_ms=1_000)):
-                    pass
-            await other.ack(again[0])
-    assert [(message.body, message.attempt) for message in again] == [(b"kept", 2)]
+                while b"kept" not in attempts:
+                    for message in await other.receive(8, wait_ms=1_000):
+                        attempts[message.body] = message.attempt
+                        await other.ack(message)
+    assert attempts.pop(b"kept") == 2
+    assert attempts in ({}, {b"still": 1})
 
 
 async def shows(reader: PullConsumer, seen: list[bytes], body: bytes) -> bool:
