@@ -9,9 +9,12 @@ from tests.support.process.harness import RunningCluster, running_cluster
 
 from paceline.errors import (
     BadRequestError,
+    DeadlineError,
     ForbiddenError,
     NoPermissionError,
     NotAuthorizedError,
+    OutcomeUnknownError,
+    PeerError,
     QueueNotFoundError,
     TopicNotFoundError,
     UnauthenticatedError,
@@ -82,7 +85,12 @@ def test_every_job_works_on_real_processes_and_every_message_is_acknowledged(
     sends = [entry for entry in operations if isinstance(entry, Send)]
     # Of one-way messages and requests nobody says where they are; of all others somebody does.
     untold = [entry for entry in sends if entry.outcome is Outcome.UNKNOWN]
-    assert {entry.error for entry in untold} == {ONEWAY, REQUEST}
+    # When rights change, the streams of those whom they concern end, and of everybody when they are
+    # switched on: what is on its way at that moment may be refused when it is sent again, and then
+    # nobody knows of the first time (R32).
+    cut = {OutcomeUnknownError.code, DeadlineError.code}
+    assert {entry.error for entry in untold} - cut == {ONEWAY, REQUEST}
+    assert sum(entry.error in cut for entry in untold) < len(sends) / 20
     assert {entry.outcome for entry in sends} >= {Outcome.OK, Outcome.UNKNOWN}
     # One client shrinks the topic while others name its queues, one takes their permission away,
     # one has a hook that refuses, one now and then wants a longer delay than brokers take, and some
@@ -96,6 +104,7 @@ def test_every_job_works_on_real_processes_and_every_message_is_acknowledged(
         TopicNotFoundError.code,
         NotAuthorizedError.code,
         UnauthenticatedError.code,
+        PeerError.code,  # of a gateway, whose streams ended
     }
     begun = [entry for entry in operations if isinstance(entry, BeginTransaction)]
     known = {(entry.value, entry.crc) for entry in sends}
