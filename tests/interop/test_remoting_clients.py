@@ -200,7 +200,7 @@ async def test_a_message_that_failed_comes_again(scene: Scene, client: str) -> N
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_what_fails_for_good_is_a_dead_letter(scene: Scene, client: str) -> None:
     if (client, scene.peer.name) == ("python_remoting", "rocketmq"):
-        pytest.skip("RocketMQ gives none up within a minute: the C++ client's number counts there")
+        pytest.skip("RocketMQ gives none of the C++ client's up within a minute")
     await scene.prepare(retries_max=1)
     consumer = await scene.start(client, scene.job("push", fail_first=99, max_retries=1))
 
