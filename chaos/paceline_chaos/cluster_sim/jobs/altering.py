@@ -34,7 +34,7 @@ class Alterer:
         try:
             async with AdminClient(cluster, timeout_ms=CALL_TIMEOUT_MS) as admin:
                 while not around.is_over():
-                    topic = _topic(cluster, around.topic)
+                    topic = cluster.topic(around.topic)
                     if topic is not None and max(topic.queues.values()) > 1:
                         await self._shrink(admin, topic)
                     await self._rest()
@@ -90,7 +90,3 @@ async def restore(cluster: Cluster, around: Around, *, queues: int) -> None:
                 await pause(_PAUSE_MS_MIN)
             else:
                 return
-
-
-def _topic(cluster: Cluster, name: str) -> TopicView | None:
-    return cluster.topic(name)
