@@ -52,23 +52,28 @@ class Watches:
 
     def published(self) -> None:
         """The version moved."""
-        changed = None if self._told < 0 else self._views.changed(self._told)
+        changed = self._untold()
         if changed is None or changed.concerns_all:
-            self._tell()
+            self._tell(changed)
             return
         concerned = sum(map(len, self._concerned(changed)))
         wait_ms = min(INTERVAL_MS_MAX, EACH_MS * concerned)
         left_ms = self._told_ms + wait_ms - self._clock.monotonic_ms()
         if left_ms <= 0:
-            self._tell()
+            self._tell(changed)
         elif self._round is None:
-            self._round = asyncio.get_running_loop().call_later(left_ms / 1000, self._tell)
+            self._round = asyncio.get_running_loop().call_later(
+                left_ms / 1000, lambda: self._tell(self._untold())
+            )
 
-    def _tell(self) -> None:
+    def _untold(self) -> Changed | None:
+        """What changed since clients were told; None: not all is known."""
+        return None if self._told < 0 else self._views.changed(self._told)
+
+    def _tell(self, changed: Changed | None) -> None:
         if self._round is not None:
             self._round.cancel()
             self._round = None
-        changed = None if self._told < 0 else self._views.changed(self._told)
         self._told, self._told_ms = self._version(), self._clock.monotonic_ms()
         if changed is None or changed.concerns_all:
             self.wake()
