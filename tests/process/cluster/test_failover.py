@@ -21,7 +21,7 @@ from tests.support.process.load import (
     under_load,
 )
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 SMALL_SEGMENTS = ("--segment-size", str(SEGMENT_BYTES))
 

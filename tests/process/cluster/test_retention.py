@@ -39,7 +39,10 @@ from paceline.message import ReceivedMessage
 from paceline.records.decode import BatchView
 from paceline.records.header import Kind
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
+
+FILLER_BYTES = 400
+"""Files are full after some 2,000 messages: where a disk is slow, small ones take minutes."""
 
 _SEGMENT = re.compile(r"(\d{20})\.log")
 
@@ -68,7 +71,7 @@ async def _begins_above(cluster: RunningCluster, position: int) -> None:
         starts = [await _start_of(node["address"]) for node in cluster.brokers()]
         return all(start is not None and start > position for start in starts)
 
-    await eventually(have_all, within_ms=60_000, what=f"all logs begin above {position}")
+    await eventually(have_all, within_ms=120_000, what=f"all logs begin above {position}")
 
 
 async def _come_back(
@@ -155,7 +158,7 @@ async def test_replicas_come_back_below_the_start_while_messages_go(tmp_path: Pa
     with running_cluster(
         tmp_path / "data", "--segment-size", str(SEGMENT_BYTES), restart=True
     ) as cluster:
-        async with under_load(cluster, "orders") as load:
+        async with under_load(cluster, "orders", filler_bytes=FILLER_BYTES) as load:
             await reach(load, 2_000)
             await _begins_above(cluster, SEGMENT_BYTES)
             master = await the_master(cluster)
@@ -202,7 +205,7 @@ async def test_a_group_that_was_overtaken_goes_on_at_the_first_kept_message(
         tmp_path / "data", "--segment-size", str(SEGMENT_BYTES), restart=True
     ) as cluster:
         async with (
-            under_load(cluster, "orders") as load,
+            under_load(cluster, "orders", filler_bytes=FILLER_BYTES) as load,
             PullConsumer(cluster.bootstrap) as pulling,
         ):
             await reach(load, 2_000)

@@ -60,6 +60,8 @@ class Load:
 
     topic: str
     topic_id: int
+    filler: str = ""
+    """In each body, to make it large."""
     acknowledged: list[Acknowledgement] = field(default_factory=list)
     """In order of arrival."""
     read: dict[Place, bytes] = field(default_factory=dict)
@@ -79,7 +81,7 @@ class Load:
         clock = SystemClock()
         row = 0
         while True:
-            body = orjson.dumps([worker, row])
+            body = orjson.dumps([worker, row, self.filler])
             try:
                 result = await producer.send(Message(self.topic, body, key=f"worker-{worker}"))
             except PacelineError as error:
@@ -155,9 +157,11 @@ async def create_topic(cluster: RunningCluster, topic: str, *, queues: int = QUE
 
 
 @asynccontextmanager
-async def under_load(cluster: RunningCluster, topic: str) -> AsyncIterator[Load]:
+async def under_load(
+    cluster: RunningCluster, topic: str, *, filler_bytes: int = 0
+) -> AsyncIterator[Load]:
     """Workers and a reader on a new topic until the block ends; then all outcomes are known."""
-    load = Load(topic, await create_topic(cluster, topic))
+    load = Load(topic, await create_topic(cluster, topic), "x" * filler_bytes)
     async with Producer(cluster.bootstrap) as producer:
         workers = [
             spawn(load.work(producer, worker), name=f"load-{worker}") for worker in range(WORKERS)
@@ -173,14 +177,18 @@ async def under_load(cluster: RunningCluster, topic: str) -> AsyncIterator[Load]
     assert not load.failed, load.failed[0]
 
 
-async def reach(load: Load, count: int, *, within_ms: int = 20_000) -> None:
-    """Wait for that many acknowledgements in all."""
+async def reach(load: Load, count: int) -> None:
+    """Wait for that many acknowledgements in all, however slow the disk, while one follows another
+    within 20 s.
+    """
+    while (reached := load.count) < count:
 
-    async def is_reached() -> bool:
-        assert not load.failed, load.failed[0]
-        return load.count >= count
+        async def goes_on(reached: int = reached) -> bool:
+            assert not load.failed, load.failed[0]
+            return load.count > reached
 
-    await eventually(is_reached, within_ms=within_ms, what=f"{count} acknowledged messages")
+        what = f"an acknowledged message after {reached} of {count}"
+        await eventually(goes_on, within_ms=20_000, what=what)
 
 
 async def settled(cluster: RunningCluster) -> dict[str, int]:
@@ -238,7 +246,7 @@ def check_records(records: list[StoredRecord], load: Load, *, group: str) -> Non
     assert len(set(bodies)) == len(bodies), "a message is stored twice"
     last: dict[int, int] = {}
     for record in sorted(records, key=lambda record: (record.queue_id, record.queue_offset)):
-        worker, row = orjson.loads(record.body)
+        worker, row, _ = orjson.loads(record.body)
         assert row == last.get(worker, -1) + 1, f"worker {worker}: {row} after {last.get(worker)}"
         last[worker] = row
 
@@ -261,7 +269,7 @@ async def all_in_sync(cluster: RunningCluster, *, members: int = 3) -> None:
             for group in view.groups.values()
         )
 
-    await eventually(is_whole, within_ms=20_000, what=f"{members} replicas in sync")
+    await eventually(is_whole, within_ms=60_000, what=f"{members} replicas in sync")
 
 
 async def controller_leader(cluster: RunningCluster) -> str:
