@@ -1,6 +1,7 @@
 """The clients of simulated worlds run against real processes too, and find nothing wrong there."""
 
 import asyncio
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -88,15 +89,21 @@ def test_every_job_works_on_real_processes_and_every_message_is_acknowledged(
     # When rights change, the streams of those whom they concern end, and of everybody when they are
     # switched on: what is on its way at that moment may be refused when it is sent again, and then
     # nobody knows of the first time (R32).
-    cut = {OutcomeUnknownError.code, DeadlineError.code}
-    assert {entry.error for entry in untold} - cut == {ONEWAY, REQUEST}
-    assert sum(entry.error in cut for entry in untold) < len(sends) / 20
+    cut = [entry for entry in untold if entry.error == OutcomeUnknownError.code]
+    # One producer waits no longer than 500 ms in all; the doors' clients lose answers on purpose.
+    late = [entry for entry in untold if entry.error == DeadlineError.code]
+    assert all(re.search("-(hasty|grpc|remoting)-", entry.value) for entry in late), late
+    assert {entry.error for entry in untold if entry not in cut + late} == {ONEWAY, REQUEST}
+    assert len(cut) + len(late) < len(sends) / 10
     assert {entry.outcome for entry in sends} >= {Outcome.OK, Outcome.UNKNOWN}
     # One client shrinks the topic while others name its queues, one takes their permission away,
     # one has a hook that refuses, one now and then wants a longer delay than brokers take, and some
     # are users whose rights come and go.
-    refused = {entry.error for entry in sends if entry.outcome is Outcome.FAIL}
-    assert refused <= {
+    failed = [entry for entry in sends if entry.outcome is Outcome.FAIL]
+    # What the remoting clients say when no route names a broker that takes messages.
+    pathless = [entry for entry in failed if entry.error == PeerError.code]
+    assert all("-remoting-" in entry.value for entry in pathless), pathless
+    assert {entry.error for entry in failed if entry not in pathless} <= {
         QueueNotFoundError.code,
         NoPermissionError.code,
         ForbiddenError.code,
@@ -104,7 +111,6 @@ def test_every_job_works_on_real_processes_and_every_message_is_acknowledged(
         TopicNotFoundError.code,
         NotAuthorizedError.code,
         UnauthenticatedError.code,
-        PeerError.code,  # of a gateway, whose streams ended
     }
     begun = [entry for entry in operations if isinstance(entry, BeginTransaction)]
     known = {(entry.value, entry.crc) for entry in sends}
