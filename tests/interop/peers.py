@@ -35,6 +35,8 @@ class Peer(Protocol):
     """How long before its time a delayed message may come."""
     makes_topics: bool
     """By the first send to them."""
+    load_s: int
+    """How long senders go on when a master is killed: it is replaced before."""
 
     async def topic(self, kind: str) -> str:
         """A topic that nobody has used. `kind`: NORMAL, FIFO, DELAY, TRANSACTION or PRIORITY."""
@@ -58,6 +60,7 @@ class PacelinePeer:
     cluster_name, broker_name = "paceline", "g1"
     early_ms_max = 0
     makes_topics = True
+    load_s = 10
 
     def __init__(self, cluster: RunningCluster, connect: Bootstrap | None = None) -> None:
         """`connect`: as whom, where that counts."""
@@ -104,6 +107,7 @@ class ToolsPeer:
     early_ms_max = 1000
     """Its timer wheel rounds down to whole seconds."""
     makes_topics = False
+    load_s = 40
 
     def __init__(self, *, grpc_endpoint: str, nameserver: str, owned: RocketMQ | None) -> None:
         self.grpc_endpoint = grpc_endpoint

@@ -275,7 +275,7 @@ async def test_a_topic_that_is_not_there_is_told(scene: Scene, client: str) -> N
 async def test_nothing_is_lost_when_the_master_is_killed(scene: Scene, client: str) -> None:
     await scene.prepare()
     consumer = await scene.start(client, scene.job(consumer_of(client)))
-    job = scene.job("send", count=300, rate=30)
+    job = scene.job("send", count=30 * scene.peer.load_s, rate=30)
     sender = await scene.start(client, job)
     await sender.until(lambda events: len(events) > 60, what="60 messages were sent")
 
@@ -334,7 +334,7 @@ async def test_no_consumer_of_a_broadcasting_group_loses_anything_when_the_maste
 ) -> None:
     await scene.prepare(is_broadcasting=True)
     consumers = [await scene.start(client, scene.job(consumer_of(client))) for _ in range(2)]
-    job = scene.job("send", count=300, rate=30)
+    job = scene.job("send", count=30 * scene.peer.load_s, rate=30)
     sender = await scene.start(client, job)
     await sender.until(lambda events: len(events) > 60, what="60 messages were sent")
 

@@ -311,7 +311,7 @@ async def test_messages_are_found(scene: Scene, client: str) -> None:
 async def test_nothing_is_lost_when_the_master_is_killed(scene: Scene, client: str) -> None:
     await scene.prepare()
     consumer = await scene.start(client, scene.job("push"))
-    job = scene.job("send", count=300, rate=30)
+    job = scene.job("send", count=30 * scene.peer.load_s, rate=30)
     sender = await scene.start(client, job)
     await sender.until(lambda events: len(events) > 60, what="60 messages were sent")
 

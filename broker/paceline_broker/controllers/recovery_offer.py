@@ -5,14 +5,18 @@ changed, and it serves nobody, until an operator has recovered the group from it
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
-
-import orjson
 
 from paceline.errors import ConfigError
 from paceline.platform.runtime import pause
-from paceline.wire.session_commands import BrokerCommand, PresentedTopic, PresentStore
+from paceline.wire.session_commands import (
+    BrokerCommand,
+    PresentedTopic,
+    PresentStore,
+    PresentTopics,
+)
 from paceline_broker.acting.locks import longest_leases_ms
 from paceline_broker.config import BrokerConfig
 from paceline_broker.projections.projections import Projections
@@ -26,8 +30,10 @@ PRESENT_MS = 10_000
 """Between two presentations, which may be long: each is an entry of the controllers' log."""
 TELL_MS = 60_000
 """Between two log lines that say what this broker waits for."""
-PRESENTATION_BYTES_MAX = 960 * 1024
-"""As an entry of the controllers' log: 1 MiB at most, and the envelope comes on top."""
+PART_BYTES_MAX = 256 * 1024
+"""Topics of one command, an entry of the controllers' log: the first of them come each time."""
+TOPIC_BYTES_MAX = 32
+"""Of a topic's text but its name."""
 WAITS = ("RECOVERY_NEEDED", "GROUP_KNOWN")
 """Answers to a presentation after which the registration is repeated."""
 
@@ -36,6 +42,16 @@ class Controllers(Protocol):
     """The sessions with them, as far as they are used here."""
 
     async def request(self, command: BrokerCommand) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Presentation:
+    """What one start of a store has to show."""
+
+    store: PresentStore
+    """With the first of its topics."""
+    more: tuple[PresentTopics, ...]
+    """The others, in parts that follow each other."""
 
 
 class RecoveryWait:
@@ -55,7 +71,7 @@ class RecoveryWait:
         self._client_address = client_address
         self._replication_address = replication_address
         self._config = config
-        self._presentation: PresentStore | None = None
+        self._presentation: Presentation | None = None
         self._unpresented_ms = PRESENT_MS
         self._untold_ms = TELL_MS
 
@@ -76,22 +92,20 @@ class RecoveryWait:
 
     async def _present(self) -> None:
         if self._presentation is None:
-            self._presentation = present_store(
+            self._presentation = presentation_of(
                 self._store,
                 client_address=self._client_address,
                 replication_address=self._replication_address,
                 config=self._config,
             )
-            size = len(orjson.dumps(self._presentation.to_json()))
-            if size > PRESENTATION_BYTES_MAX:  # the controllers would refuse it for ever
-                raise ConfigError(
-                    f"the store has {len(self._presentation.topics)} topics, {size} bytes of them: "
-                    f"above {PRESENTATION_BYTES_MAX} it cannot be shown to controllers that do not "
-                    "know its group; put a controller's old folder back"
-                )
-        result = await self._controllers.request(self._presentation)
+        result = await self._controllers.request(self._presentation.store)
         if result.get("reason") not in WAITS:
             raise refused(result)
+        for part in self._presentation.more:
+            if part.first + len(part.topics) > result.get("topics_shown", 0):
+                result = await self._controllers.request(part)
+                if result.get("reason") != "RECOVERY_NEEDED":
+                    return  # decided, or forgotten: shown again, or not needed
 
 
 def refused(result: Mapping[str, Any]) -> ConfigError:
@@ -102,9 +116,9 @@ def refused(result: Mapping[str, Any]) -> ConfigError:
     )
 
 
-def present_store(
+def presentation_of(
     store: Store, *, client_address: str, replication_address: str, config: BrokerConfig
-) -> PresentStore:
+) -> Presentation:
     """Reads the log up to its end: blocking. Raises CorruptLogError, StorageError."""
     known = store.identity.identity
     assert known.cluster_id is not None, "it never belonged to any cluster"
@@ -114,8 +128,13 @@ def present_store(
     # Installed state without the log that belongs to it is no base for a group either (R14).
     is_damaged = is_damaged or commit_log.base > commit_log.end
     projections = store.projections if is_damaged else _folded_to_end(store)
-    topics = [projections.topics[key] for key in sorted(projections.topics)]
-    return PresentStore(
+    records = [projections.topics[key] for key in sorted(projections.topics)]
+    topics = [
+        PresentedTopic(topic=record.topic, topic_id=record.topic_id, queues=record.queues)
+        for record in records
+    ]
+    first, *others = parts_of(topics)
+    presented = PresentStore(
         group=known.group,
         cluster_id=known.cluster_id,
         store_id=known.store_id,
@@ -128,10 +147,8 @@ def present_store(
         start=commit_log.start,
         end=commit_log.end,
         confirm=commit_log.confirm,
-        topics=tuple(
-            PresentedTopic(topic=topic.topic, topic_id=topic.topic_id, queues=topic.queues)
-            for topic in topics
-        ),
+        topics=first,
+        topics_to_come=len(topics) - len(first),
         topic_id_max=max(projections.topic_ids(), default=0),
         is_learner=config.is_learner,
         is_unclean=known.is_unclean,
@@ -139,6 +156,33 @@ def present_store(
         is_damaged=is_damaged,
         leases_ms=longest_leases_ms(config.lock_lease_ms),
     )
+    more, count = [], len(first)
+    for part in others:
+        more.append(
+            PresentTopics(
+                group=known.group,
+                store_id=known.store_id,
+                incarnation=known.incarnation,
+                first=count,
+                topics=part,
+            )
+        )
+        count += len(part)
+    return Presentation(presented, tuple(more))
+
+
+def parts_of(topics: Iterable[PresentedTopic]) -> Iterator[tuple[PresentedTopic, ...]]:
+    """All of them in turn; at least one part."""
+    part: list[PresentedTopic] = []
+    size = 0
+    for topic in topics:
+        topic_bytes = len(topic.topic) + TOPIC_BYTES_MAX
+        if part and size + topic_bytes > PART_BYTES_MAX:
+            yield tuple(part)
+            part, size = [], 0
+        part.append(topic)
+        size += topic_bytes
+    yield tuple(part)
 
 
 def _folded_to_end(store: Store) -> Projections:

@@ -107,7 +107,7 @@ class _Link:
         connecting = self._owner.http.ws_connect(
             **dial.http(self.address, f"{wire.PATH}?changes=true"),
             autoping=False,
-            max_msg_size=wire.MESSAGE_BYTES_MAX,
+            max_msg_size=wire.FROM_CONTROLLER_BYTES_MAX,
         )
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT_MS / 1000):

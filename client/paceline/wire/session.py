@@ -42,6 +42,7 @@ from paceline.wire.session_commands import (
     OpenEpoch,
     OpenSession,
     PresentStore,
+    PresentTopics,
     QueueSealed,
     RaiseConfirmFloor,
     RegisterReplica,
@@ -60,6 +61,7 @@ __all__ = [  # the requests, under the names their users import
     "OpenEpoch",
     "OpenSession",
     "PresentStore",
+    "PresentTopics",
     "QueueSealed",
     "RaiseConfirmFloor",
     "RegisterReplica",
@@ -71,8 +73,9 @@ PATH = "/v1/session"
 HEARTBEAT_INTERVAL_MS = 300
 """Five to a heartbeat timeout of 1500 ms: one late loop turn does not make a broker silent."""
 REASON_LENGTH_MAX = 1024
-MESSAGE_BYTES_MAX = 4 * 1024 * 1024
-"""A view of 10,000 topics and 2,500 consumer groups is about 2 MiB."""
+FROM_BROKER_BYTES_MAX = 4 * 1024 * 1024
+FROM_CONTROLLER_BYTES_MAX = 64 * 1024 * 1024
+"""A view of 10,000 topics and 2,500 consumer groups is about 2 MiB, of 100,000 about 18 MiB."""
 
 KEY_USES_MAX = 200
 """Access keys in one message."""
@@ -303,14 +306,14 @@ def view_changes_message(changes: bytes) -> str:
 def parse_from_broker(text: Buffer | str) -> FromBroker:
     """Raises BadRequestError (BadJsonError) on anything but a valid message of a broker."""
     kinds: Any = FromBroker
-    found: FromBroker = read_message(text, kinds, size_bytes_max=MESSAGE_BYTES_MAX)
+    found: FromBroker = read_message(text, kinds, size_bytes_max=FROM_BROKER_BYTES_MAX)
     return found
 
 
 def parse_from_controller(text: Buffer | str) -> FromController:
     """Raises BadRequestError (BadJsonError) on anything but a valid message of a controller."""
     kinds: Any = FromController
-    found: FromController = read_message(text, kinds, size_bytes_max=MESSAGE_BYTES_MAX)
+    found: FromController = read_message(text, kinds, size_bytes_max=FROM_CONTROLLER_BYTES_MAX)
     return found
 
 

@@ -35,7 +35,7 @@ from paceline.wire.topic_commands import (
     EnsureTopic,
 )
 
-PRESENTED_TOPICS_MAX = 16_000
+PRESENTED_TOPICS_MAX = 160_000
 """As many as a cluster can have, the system's own included."""
 PRESENTED_TOPIC_ID_MAX = 2**31 - 1
 """Half of all ids: above what an old store holds there is always room for new ones (R35)."""
@@ -113,7 +113,9 @@ class PresentStore(Command, frozen=True, kw_only=True):
     end: Position
     confirm: Position
     topics: Annotated[tuple[PresentedTopic, ...], Meta(max_length=PRESENTED_TOPICS_MAX)]
-    """As the whole log has them, also above confirm."""
+    """As the whole log has them, also above confirm: the first of them."""
+    topics_to_come: Annotated[int, Meta(ge=0, le=PRESENTED_TOPICS_MAX)] = 0
+    """How many more follow (`PresentTopics`). The group is not recovered from it before."""
     topic_id_max: Annotated[int, Meta(ge=0, le=PRESENTED_TOPIC_ID_MAX)]
     is_learner: bool
     is_unclean: bool
@@ -129,6 +131,21 @@ class PresentStore(Command, frozen=True, kw_only=True):
         for field in ("topic", "topic_id"):
             if len({getattr(topic, field) for topic in self.topics}) < len(self.topics):
                 raise wrong("topics", f"a list with no {field} twice")
+
+
+class PresentTopics(Command, frozen=True, kw_only=True):
+    """More topics of a store that has presented itself (R18).
+
+    Result: RECOVERY_NEEDED, as for the store.
+    """
+
+    group: Group
+    store_id: Token
+    incarnation: Annotated[Incarnation, Meta(ge=2, le=U32_MAX)]
+    """In which the store presented itself."""
+    first: Annotated[int, Meta(ge=0, le=PRESENTED_TOPICS_MAX)]
+    """How many come before these."""
+    topics: Annotated[tuple[PresentedTopic, ...], Meta(max_length=PRESENTED_TOPICS_MAX)]
 
 
 class AlterSyncStateSet(Command, frozen=True, kw_only=True):
@@ -212,6 +229,7 @@ BrokerCommand: TypeAlias = (
     OpenSession
     | RegisterReplica
     | PresentStore
+    | PresentTopics
     | AlterSyncStateSet
     | OpenEpoch
     | RaiseConfirmFloor

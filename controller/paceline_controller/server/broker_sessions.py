@@ -98,7 +98,7 @@ class SessionServer:
         if not all(value.isascii() for value in request.headers.values()):
             raise BadRequestError("headers of a session are ASCII")  # aiohttp fails on others
         takes_changes = query_flag(request, "changes")
-        socket = web.WebSocketResponse(max_msg_size=wire.MESSAGE_BYTES_MAX, compress=False)
+        socket = web.WebSocketResponse(max_msg_size=wire.FROM_BROKER_BYTES_MAX, compress=False)
         await socket.prepare(request)
         transport = request.transport
         if transport is None:
@@ -304,6 +304,11 @@ class SessionServer:
                 hello = session.hello
                 names = (command.group, command.store_id, command.cluster_id)
                 if names != (hello.group, hello.store_id, hello.cluster_id):
+                    raise ForbiddenError("a broker presents only its own store")
+                return await self._proposer.relay(request.session, request.sequence, command)
+            case wire.PresentTopics():
+                hello = session.hello
+                if (command.group, command.store_id) != (hello.group, hello.store_id):
                     raise ForbiddenError("a broker presents only its own store")
                 return await self._proposer.relay(request.session, request.sequence, command)
             case wire.EnsureTopic() | wire.EnsureConsumerGroup():

@@ -38,6 +38,7 @@ from paceline.wire.session_commands import (
     OpenEpoch,
     OpenSession,
     PresentStore,
+    PresentTopics,
     QueueSealed,
     RaiseConfirmFloor,
     RegisterReplica,
@@ -203,6 +204,7 @@ AnyCommand: TypeAlias = (
     | Lead
     | Registration
     | PresentStore
+    | PresentTopics
     | ElectMaster
     | AppointActing
     | OpenActingLocks
@@ -273,6 +275,7 @@ __all__ = [
     "OpenEpoch",
     "OpenSession",
     "PresentStore",
+    "PresentTopics",
     "PutConsumerGroup",
     "QueueSealed",
     "RaiseConfirmFloor",

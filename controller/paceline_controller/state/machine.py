@@ -22,6 +22,7 @@ from paceline_controller.state import (
     cleaning,
     consumer_groups,
     mastership,
+    presenting,
     recovery,
     replicas,
     security,
@@ -50,6 +51,7 @@ from paceline_controller.state.commands import (
     OpenEpoch,
     OpenSession,
     PresentStore,
+    PresentTopics,
     PutConsumerGroup,
     QueueSealed,
     RaiseConfirmFloor,
@@ -156,7 +158,7 @@ class Machine:
 
     def may_present(self, cluster_id: str) -> bool:
         """Whether brokers of that other cluster are let in, to show what they hold (R18)."""
-        return recovery.may_present(self._state, cluster_id)
+        return presenting.may_present(self._state, cluster_id)
 
     def assess(self, store: PresentStore, *, settings: GroupSettings) -> recovery.Assessment:
         """What recovering a group from that store would mean."""
@@ -249,12 +251,10 @@ class Machine:
                 cleaning.remove_replica(state, command, outcome)
             case RemoveGroup():
                 cleaning.remove_group(state, command, outcome)
-            case PresentStore():
-                recovery.present(state, command, outcome)
+            case PresentStore() | PresentTopics() | ForgetStore():
+                presenting.apply(state, command, outcome)
             case RecoverGroup():
                 recovery.recover(state, command, outcome)
-            case ForgetStore():
-                recovery.forget(state, command, outcome)
             case ElectMaster():
                 mastership.elect(state, command, outcome)
             case AppointActing():

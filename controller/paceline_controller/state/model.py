@@ -11,6 +11,7 @@ from typing import Any
 from zlib import crc32
 
 import orjson
+from msgspec import structs
 
 from paceline.errors import BadRequestError, CorruptLogError
 from paceline.types import (
@@ -353,20 +354,29 @@ class State:
 
     def to_bytes(self) -> bytes:
         """Canonical JSON: sorted keys, no floats, lists for what is not keyed by text."""
-        return self._to_bytes(self.topics, self.consumer_groups)
+        return self._to_bytes(self.topics, self.consumer_groups, self._waiting())
 
     def part_to_bytes(self, number: int) -> bytes:
         """As `to_bytes`, with some of the topics and consumer groups: of some thousand at most, and
         with following numbers of all. What there is of users and sessions is whole."""
-        parts = 1 + (len(self.topics) + len(self.consumer_groups)) // PART_ENTRIES
+        entries = len(self.topics) + len(self.consumer_groups)
+        entries += sum(len(store.topics) for store in self.presented.values())
+        parts = 1 + entries // PART_ENTRIES
         part = number % parts
         return self._to_bytes(
             [name for name, topic in self.topics.items() if topic.topic_id % parts == part],
             [name for name in self.consumer_groups if crc32(name.encode()) % parts == part],
+            [structs.replace(store, topics=store.topics[part::parts]) for store in self._waiting()],
         )
 
+    def _waiting(self) -> list[PresentStore]:
+        return [self.presented[name] for name in sorted(self.presented)]
+
     def _to_bytes(
-        self, topics: Iterable[TopicName], consumer_groups: Iterable[ConsumerGroupName]
+        self,
+        topics: Iterable[TopicName],
+        consumer_groups: Iterable[ConsumerGroupName],
+        presented: Iterable[PresentStore],
     ) -> bytes:
         document = {
             "snapshot_version": SNAPSHOT_VERSION,
@@ -383,7 +393,7 @@ class State:
             "consumer_groups": [
                 self.consumer_groups[name].to_json() for name in sorted(consumer_groups)
             ],
-            "presented": [self.presented[name].to_json() for name in sorted(self.presented)],
+            "presented": [store.to_json() for store in presented],
             "replaced_clusters": self.replaced_clusters,
             "controllers": self.controllers,
             "controllers_generation": self.controllers_generation,

@@ -1,7 +1,7 @@
-"""Pure: groups that nobody has on record but their own stores: shown, and recovered by order (R18).
+"""Pure: groups that nobody has on record but their own stores are recovered by order (R18).
 
 All controllers' folders are lost, or a group was forgotten: the brokers' stores are there, and the
-state machine knows of none of them. Such a store presents itself and waits. An operator names the
+state machine knows of none of them. They present themselves (presenting.py). An operator names the
 one whose log is the group's; by that the group is on record with this one store as its sync state
 set, and all others that presented themselves come back as replicas that have yet to catch up.
 Decisions and their reasons: docs/adr/0015-recovering-groups.md.
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from paceline.types import (
     ConsumerGroupName,
-    GroupName,
     Incarnation,
     MasterEpoch,
     ReplicaId,
@@ -28,15 +27,10 @@ from paceline.wire.names import RETRY_PREFIX, is_system_topic
 from paceline.wire.session_commands import PRESENTED_TOPICS_MAX, PresentStore
 from paceline.wire.topics import MIXED
 from paceline_controller.state.model import Group, Replica, State, Topic
-from paceline_controller.state.operator_commands import ForgetStore, RecoverGroup
+from paceline_controller.state.operator_commands import RecoverGroup
 from paceline_controller.state.outcome import Outcome, RefusedError, numbers
+from paceline_controller.state.presenting import stores_of, topics_count
 
-STORES_MAX = 256
-"""Stores on record that presented themselves; an operator decides on each."""
-TOPICS_MAX = 100_000
-"""Topics of all these together: some 4 MiB of a snapshot."""
-TOPIC_IDS_SKIPPED = 1_000_000
-"""Above the highest id that a store presents: others of its cluster may know higher ones (R35)."""
 EPOCHS_SKIPPED = 1_000
 """Above the highest epoch that a store presents: one that is missing may have led later (R1)."""
 VERSIONS_SKIPPED = 2**40
@@ -52,106 +46,6 @@ class Assessment:
     """(reason, sentence) for each why it cannot be, whatever an operator accepts."""
     losses: tuple[str, ...]
     """Why records may be lost by it; none: this log has all that was ever confirmed."""
-
-
-def may_present(state: State, cluster_id: str) -> bool:
-    """Whether stores of that cluster, which is not this one, are heard at all.
-
-    Only while this one leads nothing of its own, or once an operator has begun to take that one's
-    groups over: a broker that dials the wrong cluster stays refused.
-    """
-    if cluster_id in state.replaced_clusters:
-        return True
-    if any(store.cluster_id == cluster_id for store in state.presented.values()):
-        return True
-    has_topics = any(not topic.is_system for topic in state.topics.values())
-    return not has_topics and not any(group.master_epoch for group in state.groups.values())
-
-
-def check_foreign(state: State, name: GroupName, store_id: str, *, cluster_id: str) -> None:
-    """A store of another cluster registers: a recovered one may. Raises RefusedError."""
-    group = state.groups.get(name)
-    if group is not None and group.master_epoch > 0:
-        replica = recovered_replica(group, store_id)
-        if replica is not None and replica.recovered_from == cluster_id:
-            return
-        if cluster_id in state.replaced_clusters:
-            raise _left_behind(group, store_id)
-    elif may_present(state, cluster_id):
-        raise needed(name)
-    raise _other_cluster(state, cluster_id)
-
-
-def recovered_replica(group: Group, store_id: str) -> Replica | None:
-    """The replica that a store became when the group was recovered, under whatever id it comes."""
-    for replica in group.replicas.values():
-        if replica.store_id == store_id and replica.recovered_from is not None:
-            return replica
-    return None
-
-
-def needed(group: GroupName) -> RefusedError:
-    """Whose records these are nobody knows; the operator does."""
-    return RefusedError(
-        "RECOVERY_NEEDED",
-        f"the store has records of broker group {group}, and the controllers know no such group: "
-        "their folders are new, or it was forgotten. Put the controllers' old folders back, or "
-        f"decide with `paceline cluster recover {group}`",
-    )
-
-
-def claim(state: State, group: Group) -> None:
-    """If stores that may have its records wait for the operator, it begins with nobody else (R18).
-
-    Who registers meanwhile gets no id that one of those had.
-    """
-    ids = [store.replica_id for store in state.presented.values() if store.group == group.group]
-    group.is_claimed = bool(ids)
-    group.next_replica_id = max([group.next_replica_id, *(number + 1 for number in ids)])
-
-
-def stores_of(state: State, group: GroupName) -> list[PresentStore]:
-    """Those that presented themselves, by id."""
-    stores = (state.presented[name] for name in sorted(state.presented))
-    return [store for store in stores if store.group == group]
-
-
-def present(state: State, command: PresentStore, outcome: Outcome) -> None:
-    """Put a store on record as one that waits. It stays refused: nothing is decided by it."""
-    if command.cluster_id != state.cluster_id and not may_present(state, command.cluster_id):
-        raise _other_cluster(state, command.cluster_id)
-    group = state.groups.get(command.group)
-    if group is not None and group.master_epoch > 0:
-        is_own = command.cluster_id == state.cluster_id
-        if is_own or recovered_replica(group, command.store_id) is not None:
-            raise RefusedError(
-                "GROUP_KNOWN", f"group {group.group} is known: register", **numbers(group)
-            )
-        raise _left_behind(group, command.store_id)
-    known = state.presented.get(command.store_id)
-    if known != command:
-        _check_presentation(state, command, known)
-        state.presented[command.store_id] = command
-        # A deletion of a new topic must never name one that an old log knows by the same id (R35).
-        skipped = command.topic_id_max + TOPIC_IDS_SKIPPED
-        if skipped > state.next_topic_id:
-            state.next_topic_id = skipped
-            outcome.publish_head()
-        if group is not None:
-            claim(state, group)
-        outcome.note("store_presented", group=command.group, store_id=command.store_id)
-    outcome.refuse("RECOVERY_NEEDED", needed(command.group).detail)
-
-
-def forget(state: State, command: ForgetStore, outcome: Outcome) -> None:
-    """If the last of a group's stores goes, empty ones may begin the group."""
-    store = state.presented.pop(command.store_id, None)
-    if store is None:
-        raise RefusedError("STORE_UNKNOWN", f"no store {command.store_id} presented itself")
-    group = state.groups.get(store.group)
-    if group is not None:
-        claim(state, group)
-    outcome.note("store_forgotten", group=store.group, store_id=store.store_id)
 
 
 def assess(state: State, chosen: PresentStore, *, settings: GroupSettings) -> Assessment:
@@ -200,6 +94,12 @@ def _refusals(
     name = f"store {chosen.store_id}"
     if chosen.is_damaged:
         yield "STORE_DAMAGED", f"{name} lacks a part of its log or state: choose another one"
+    if chosen.topics_to_come:
+        yield (
+            "TOPICS_MISSING",
+            f"{name} has shown {len(chosen.topics)} of {topics_count(chosen)} topics so far: try"
+            " again in a moment",
+        )
     if chosen.is_learner:
         yield "LEARNER", f"{name} is a learner's, which never leads: choose another one"
     yield from _contradictions(state, chosen, stores)
@@ -301,37 +201,6 @@ def _gaps(stores: Sequence[PresentStore]) -> Iterator[str]:
 
 def _rank(store: PresentStore) -> tuple[int, int]:
     return store.last_epoch, store.end
-
-
-def _check_presentation(state: State, command: PresentStore, known: PresentStore | None) -> None:
-    """Raises RefusedError."""
-    if known is not None and command.incarnation <= known.incarnation:
-        # One start tells one thing, and the younger start tells the truth (R9).
-        raise RefusedError(
-            "STORE_TWICE",
-            f"store {command.store_id} presented itself in incarnation {known.incarnation}, with "
-            "other content: a copy of the folder runs, or an old one was put back",
-        )
-    others = [store for name, store in state.presented.items() if name != command.store_id]
-    if len(others) >= STORES_MAX:
-        raise RefusedError("TOO_MANY_STORES", f"{STORES_MAX} stores wait for an operator already")
-    if sum(len(store.topics) for store in others) + len(command.topics) > TOPICS_MAX:
-        raise RefusedError("TOO_MANY_TOPICS", f"the stores that wait have {TOPICS_MAX} topics")
-
-
-def _other_cluster(state: State, cluster_id: str) -> RefusedError:
-    return RefusedError(
-        "OTHER_CLUSTER", f"the store belongs to cluster {cluster_id}, this is {state.cluster_id}"
-    )
-
-
-def _left_behind(group: Group, store_id: str) -> RefusedError:
-    return RefusedError(
-        "STORE_UNKNOWN",
-        f"store {store_id} has records, but {group.group} was begun or recovered without it: move "
-        "its folder away and start it empty",
-        **numbers(group),
-    )
 
 
 # -- the recovery itself --------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from paceline.wire.calls.request import U32_MAX
 from paceline.wire.cluster import GroupSettings
 from paceline.wire.commands import MEMBERS_MAX
 from paceline.wire.session_commands import RegisterReplica
-from paceline_controller.state import recovery
+from paceline_controller.state import presenting
 from paceline_controller.state.commands import Decision, Registration
 from paceline_controller.state.model import MEMBERS_AFTER_SUSPICION_MIN, Group, Replica, State
 from paceline_controller.state.outcome import Outcome, RefusedError, numbers
@@ -27,7 +27,7 @@ def register(state: State, command: Registration, outcome: Outcome) -> None:
     is_foreign = command.cluster_id not in (None, state.cluster_id)
     if is_foreign:
         assert command.cluster_id is not None
-        recovery.check_foreign(
+        presenting.check_foreign(
             state, request.group, request.store_id, cluster_id=command.cluster_id
         )
     group = _group_to_join(state, request, command.defaults)
@@ -183,7 +183,7 @@ def _group_to_join(state: State, request: RegisterReplica, defaults: GroupSettin
     group = state.groups.get(request.group)
     is_founded = group is not None and group.master_epoch > 0
     if not is_founded and not request.is_empty:
-        raise recovery.needed(request.group)  # R18
+        raise presenting.needed(request.group)  # R18
     if group is not None:
         return group
     if len(state.groups) >= GROUPS_MAX:
@@ -193,13 +193,13 @@ def _group_to_join(state: State, request: RegisterReplica, defaults: GroupSettin
             "REPLICA_UNKNOWN", f"no broker group {request.group}, so no replica of it either"
         )
     group = state.new_group(request.group, defaults)
-    recovery.claim(state, group)
+    presenting.claim(state, group)
     return group
 
 
 def _recorded(group: Group, request: RegisterReplica) -> Replica | None:
     """The replica that registers; None = a new one."""
-    recovered = recovery.recovered_replica(group, request.store_id)
+    recovered = presenting.recovered_replica(group, request.store_id)
     if recovered is not None:
         return recovered  # it may not know yet how it is called here
     if request.replica_id is not None:

@@ -16,7 +16,7 @@ from paceline_controller.state.model import State, Topic
 from paceline_controller.state.outcome import Outcome, RefusedError
 from paceline_controller.state.topic_commands import AlterTopic, CreateTopic, DeleteTopic
 
-TOPICS_MAX = 10_000
+TOPICS_MAX = 100_000
 MADE_BY_USE_MAX = 9_000
 """Whoever reaches a broker can have topics made; the rest is left to operators."""
 """Bounds the view, which is pushed whole; the system's own come on top."""

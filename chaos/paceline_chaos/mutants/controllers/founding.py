@@ -17,7 +17,7 @@ from paceline_controller.election import liveness as liveness_module
 from paceline_controller.election.election import choose_unclean
 from paceline_controller.raft.identity import Identity
 from paceline_controller.state import mastership as mastership_module
-from paceline_controller.state import recovery as recovery_module
+from paceline_controller.state import presenting as presenting_module
 from paceline_controller.state import replicas as replicas_module
 from paceline_controller.state.model import Group, Replica, State
 from paceline_controller.state.outcome import RefusedError
@@ -90,7 +90,7 @@ def _on_records() -> list[Patch]:
         return recorded(group, as_new(group, request))
 
     return [
-        (recovery_module, "check_foreign", lambda *of, **named: None),
+        (presenting_module, "check_foreign", lambda *of, **named: None),
         (replicas_module, "_group_to_join", join_any),
         (replicas_module, "_recorded", record_any),
     ]

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any, cast
 
+import msgspec
 import pytest
 from tests.support.broker.brokers import (
     CLUSTER,
@@ -22,15 +23,22 @@ from paceline.types import PhysicalOffset, ReplicaId
 from paceline.wire.cluster import ClusterView
 from paceline.wire.session_commands import PresentedTopic, PresentStore, RegisterReplica
 from paceline_broker.acting.locks import longest_leases_ms
-from paceline_broker.controllers.recovery_offer import PRESENT_MS, RETRY_MS, present_store
+from paceline_broker.controllers.recovery_offer import (
+    PRESENT_MS,
+    RETRY_MS,
+    TOPIC_BYTES_MAX,
+    parts_of,
+    presentation_of,
+)
 from paceline_broker.log.layout import segment_name
 from paceline_broker.projections.projections import TopicRecord
 
+GONE = {"reason": "STORE_UNKNOWN"}
 NEEDED = {"ok": False, "reason": "RECOVERY_NEEDED", "detail": "decide"}
 
 
-async def a_store(disk: MemoryDisk, *, confirms: bool = True) -> None:
-    """Replica 1 was master of epoch 1; a topic and a message lie at the end of its log."""
+async def a_store(disk: MemoryDisk, *, confirms: bool = True, more_topics: int = 0) -> None:
+    """Replica 1 was master of epoch 1; topics and a message lie at the end of its log."""
     broker = Broker(disk=disk)
     async with broker.running():
         minimum = 1 if confirms else 2
@@ -38,24 +46,26 @@ async def a_store(disk: MemoryDisk, *, confirms: bool = True) -> None:
         await eventually(lambda: broker.role.mastership is not None)
         if confirms:
             await eventually(lambda: broker.mastership.is_open)
-        record = TopicRecord(topic="orders", topic_id=1, queues=4)
-        broker.mastership.appender.record(
-            Kind.TOPIC,
-            record.to_json(),
-            store_unix_ms=broker.role.projections.log_time_ms,
-        )
+        names = ["orders", *(f"t{number}" for number in range(2, 2 + more_topics))]
+        for topic_id, name in enumerate(names, start=1):
+            record = TopicRecord(topic=name, topic_id=topic_id, queues=4)
+            broker.mastership.appender.record(
+                Kind.TOPIC,
+                record.to_json(),
+                store_unix_ms=broker.role.projections.log_time_ms,
+            )
         end = broker.send()
         await eventually(lambda: broker.store.log.flushed >= end)
     broker.store.close(clean=True)
 
 
 def presented(broker: Broker) -> PresentStore:
-    return present_store(
+    return presentation_of(
         broker.store,
         client_address="127.0.0.1:1",
         replication_address="127.0.0.1:2",
         config=broker.config,
-    )
+    ).store
 
 
 @pytest.mark.parametrize("confirms", [True, False])
@@ -163,15 +173,55 @@ async def test_a_store_that_will_not_be_heard_ends_with_the_reason(pauses: list[
         await registered(broker)
 
 
-async def test_a_store_with_too_much_to_show_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paceline_broker.controllers.recovery_offer.PRESENTATION_BYTES_MAX", 100)
-    disk = MemoryDisk()
-    await a_store(disk)
-    broker = Broker(disk=disk)
-    broker.controllers = cast(Any, Controllers(NEEDED))
+TOPICS = [PresentedTopic(topic=f"t{at}", topic_id=at + 1, queues=4) for at in range(5)]
 
-    with pytest.raises(ConfigError, match="1 topics, .* old folder back"):
-        await registered(broker)
+
+def test_topics_are_cut_into_parts_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paceline_broker.controllers.recovery_offer.PART_BYTES_MAX", 80)
+
+    assert list(parts_of([])) == [()]
+    assert list(parts_of(TOPICS)) == [tuple(TOPICS[:2]), tuple(TOPICS[2:4]), tuple(TOPICS[4:])]
+    long = PresentedTopic(topic="x" * 255, topic_id=2**31 - 1, queues=4096)
+    assert list(parts_of([long, TOPICS[0]])) == [(long,), (TOPICS[0],)]
+    assert len(msgspec.json.encode(long)) + 1 <= 255 + TOPIC_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    ("shown_before", "answer", "parts"),
+    [(2, {}, [(2, 4), (4, 5)]), (4, {}, [(4, 5)]), (5, {}, []), (2, GONE, [(2, 4)])],
+    ids=["none was shown", "some were shown", "all were shown", "it is forgotten meanwhile"],
+)
+async def test_topics_that_do_not_fit_follow_in_parts(
+    pauses: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+    shown_before: int,
+    answer: dict[str, Any],
+    parts: list[tuple[int, int]],
+) -> None:
+    """Those that the controllers have already are not shown again."""
+    monkeypatch.setattr("paceline_broker.controllers.recovery_offer.PART_BYTES_MAX", 80)
+    disk = MemoryDisk()
+    await a_store(disk, more_topics=4)
+    broker = Broker(disk=disk)
+    shown = {**NEEDED, "topics_shown": shown_before}
+    accepted = {"ok": True, "cluster_id": CLUSTER, "replica_id": 1}
+    answers = [{**NEEDED, **answer} for _ in parts]
+    broker.controllers = cast(Any, Controllers(NEEDED, shown, *answers, accepted))
+
+    await registered(broker)
+
+    requests: list[Any] = broker.controllers.requests
+    _, store, *more, _ = requests
+    assert (len(store.topics), store.topics_to_come) == (2, 3)
+    assert [(part.first, part.first + len(part.topics)) for part in more] == parts
+    for part in more:
+        ids = [topic.topic_id for topic in part.topics]
+        assert ids == list(range(part.first + 1, part.first + len(part.topics) + 1))
+        assert (part.group, part.store_id, part.incarnation) == (
+            store.group,
+            store.store_id,
+            store.incarnation,
+        )
 
 
 async def test_a_store_of_no_cluster_at_all_is_not_presented() -> None:

@@ -9,7 +9,7 @@ from paceline_controller.election.election import NoElection, choose_first
 from paceline_controller.state import Machine
 from paceline_controller.state.commands import CreateTopic, ElectMaster, RemoveGroup
 from paceline_controller.state.operator_commands import ForgetStore
-from paceline_controller.state.recovery import STORES_MAX, TOPIC_IDS_SKIPPED
+from paceline_controller.state.presenting import STORES_MAX, TOPIC_IDS_SKIPPED
 
 # -- presenting -----------------------------------------------------------------------------------
 

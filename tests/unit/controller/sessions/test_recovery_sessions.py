@@ -10,6 +10,14 @@ from paceline.wire import session as wire
 async def test_such_a_session_is_of_no_replica_until_its_group_is_recovered() -> None:
     async with old_brokers() as (cluster, (first, second, _)):
         other = await first.request(second.shown(), sequence=90)
+        more = wire.PresentTopics(
+            group=second.group,
+            store_id=second.store_id,
+            incarnation=second.incarnation,
+            first=1,
+            topics=(),
+        )
+        mixed = await first.request(more, sequence=93)
         lied = await first.request(first.shown(cluster_id="another"), sequence=91)
         await first.beat()
         opened = await first.request(
@@ -23,7 +31,7 @@ async def test_such_a_session_is_of_no_replica_until_its_group_is_recovered() ->
             sequence=92,
         )
 
-        for answer in (other, lied, opened):
+        for answer in (other, mixed, lied, opened):
             assert answer.problem is not None
             assert answer.problem["code"] == "FORBIDDEN"
         assert len(cluster.leader.machine.presented) == 3

@@ -223,7 +223,7 @@ def test_any_text_is_a_message_or_a_bad_request(text: str | bytes) -> None:
 
 def test_an_oversized_message_is_refused_unread() -> None:
     with pytest.raises(BadJsonError):
-        wire.parse_from_broker(b"{" * (wire.MESSAGE_BYTES_MAX + 1))
+        wire.parse_from_broker(b"{" * (wire.FROM_BROKER_BYTES_MAX + 1))
 
 
 def test_both_sides_prove_that_they_hold_the_secret() -> None:

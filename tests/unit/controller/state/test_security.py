@@ -12,7 +12,7 @@ from paceline.errors import BadRequestError
 from paceline.types import TopicName
 from paceline.wire.names import AUDIT_TOPIC
 from paceline.wire.rights import PUB, SUB
-from paceline.wire.session import MESSAGE_BYTES_MAX
+from paceline.wire.session import FROM_CONTROLLER_BYTES_MAX
 from paceline.wire.users import AccessKey, Mode, PolicyEntry, UserType, digest_of
 from paceline_controller.state import Machine, security
 from paceline_controller.state.commands import Tick
@@ -254,7 +254,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(monkeypatch: pytest.Mo
 
 
 def test_what_brokers_could_not_be_told_of_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert security.SECURITY_BYTES_MAX < MESSAGE_BYTES_MAX
+    assert security.SECURITY_BYTES_MAX < FROM_CONTROLLER_BYTES_MAX
     driver = with_root()
     monkeypatch.setattr(security, "SECURITY_BYTES_MAX", 1_000)
     many = [entry(f"Topic:orders-{number}", PUB) for number in range(20)]
