@@ -11,7 +11,7 @@ deadlines begin anew when this node becomes leader and when its own loop has sta
 not hear then is its own fault, and what it reads then may be old news (R15).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import assert_never
 
 from paceline.types import GroupName, Incarnation, ReplicaId
@@ -112,12 +112,15 @@ class Liveness:
                 pass
             case _:
                 assert_never(event)
-        if isinstance(event, Heard):  # a hundred brokers: a heartbeat concerns its own group only
-            group = self._groups().get(event.group)
-            self._look([] if group is None else [group], ready, now_ms)
-        else:
-            self._look(self._groups().values(), ready, now_ms)
+        if self._is_leader:
+            for group in self._concerned(event, now_ms):
+                self._look(group, ready, now_ms)
         return ready
+
+    def is_calm(self, group: Group, now_ms: int) -> bool:
+        """Whether the last look found the group well, and its heartbeats are not late."""
+        watch = self._watches.get(group.group)
+        return watch is not None and now_ms < watch.calm_until_ms
 
     def belief(self, group: Group, replica_id: ReplicaId, now_ms: int) -> ReplicaHealth:
         """What this controller believes of a replica (on a follower: a hint)."""
@@ -274,21 +277,47 @@ class Liveness:
 
     # -- decisions ----------------------------------------------------------------------------
 
-    def _look(self, groups: Iterable[Group], ready: Ready, now_ms: int) -> None:
-        if not self._is_leader:
+    def _concerned(self, event: LivenessEvent, now_ms: int) -> list[Group]:
+        """The groups to look at: with a thousand of them, few at a time."""
+        groups = self._groups()
+        match event:
+            case Tick():
+                return [group for group in groups.values() if not self.is_calm(group, now_ms)]
+            case StateChanged(groups=frozenset(names)):
+                pass
+            case Heard(group=name) | ElectionFinished(group=name):
+                names = frozenset([name])
+            case ProbeFinished(target=asked) | OthersAsked(inquiry=asked):
+                names = frozenset([asked.key.group])
+            case _:
+                return list(groups.values())
+        return [groups[name] for name in sorted(names) if name in groups]
+
+    def _look(self, group: Group, ready: Ready, now_ms: int) -> None:
+        self._probe_lost(group, ready, now_ms)
+        self._ask_others(group, ready, now_ms)
+        watch = self._watch(group, now_ms)
+        watch.calm_until_ms = 0
+        if watch.is_electing or now_ms < watch.retry_ms:
             return
-        for group in groups:
-            self._probe_lost(group, ready, now_ms)
-            self._ask_others(group, ready, now_ms)
-            watch = self._watch(group, now_ms)
-            if watch.is_electing or now_ms < watch.retry_ms:
-                continue
-            election = self._decide(group, watch, now_ms)
-            if election is not None:
-                watch.is_electing = True
-                ready.elections.append(election)
-            else:
-                self._prefer(group, watch, ready, now_ms)
+        election = self._decide(group, watch, now_ms)
+        if election is not None:
+            watch.is_electing = True
+            ready.elections.append(election)
+            return
+        self._prefer(group, watch, ready, now_ms)
+        watch.calm_until_ms = self._calm_until_ms(group, watch, now_ms)
+
+    def _calm_until_ms(self, group: Group, watch: GroupWatch, now_ms: int) -> int:
+        """Until when nothing about the group is due if nothing happens; 0: something may be."""
+        works = group.is_open and watch.progress_ms == now_ms
+        if group.master is None or not works or watch.preferred is not None:
+            return 0
+        keys = (ReplicaKey(group.group, replica) for replica in group.replicas)
+        present = [self._contacts[key] for key in keys if not self._contacts[key].is_gone]
+        if not all(contact.connections and contact.report for contact in present):
+            return 0
+        return min(contact.heard_ms for contact in present) + self._clearly_ms
 
     def _prefer(self, group: Group, watch: GroupWatch, ready: Ready, now_ms: int) -> None:
         """Give mastership back to who should have it, when it has been well for long (R17)."""

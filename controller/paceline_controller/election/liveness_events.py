@@ -86,6 +86,9 @@ class ElectionFinished:
 class StateChanged:
     """The machine has applied something: look again."""
 
+    groups: frozenset[GroupName] | None = None
+    """At these; None: at all."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:

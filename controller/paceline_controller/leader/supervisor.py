@@ -86,6 +86,8 @@ class Supervisor:
         self.beats = Beats()
         self.transfers = Transfers(machine, hub)
         self._is_looking = False
+        self._looked_version = -1
+        """Of the state at which groups were looked at last."""
         self._leading: asyncio.Task[None] | None = None
         self._work: set[asyncio.Task[None]] = set()
         self.is_leading = False
@@ -331,7 +333,9 @@ class Supervisor:
     def _look(self) -> None:
         self._is_looking = False
         self.transfers.look()
-        self._step(StateChanged())
+        changed = self._machine.changed_since(self._looked_version)
+        self._looked_version = self._machine.version
+        self._step(StateChanged(groups=None if changed is None else frozenset(changed.groups)))
 
     def _step(self, event: LivenessEvent) -> None:
         ready = self._liveness.step(event, self._clock.monotonic_ms())
@@ -357,6 +361,8 @@ class Supervisor:
         def is_served(group: Group) -> bool:
             if group.master is None or not group.is_open:
                 return False
+            if self._liveness.is_calm(group, now_ms):
+                return True
             return self._liveness.belief(group, group.master, now_ms).standing not in _ABSENT
 
         self.outages.look(self._machine.groups.values(), is_served, now_ms)
