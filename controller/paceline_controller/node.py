@@ -349,10 +349,11 @@ class ControllerNode:
     ) -> None:
         kind = command.get("kind")
         self._metrics.commands.labels(kind=str(kind), ok=str(result["ok"]).lower()).inc()
+        if not self._has_recovered:
+            return  # told before, and what it has led to is told once
         for event in events:
             log.info(event["kind"], extra={**event, "index": index})
-            if self._has_recovered:
-                self._metrics.changed_set(event)
+            self._metrics.changed_set(event)
         if not result["ok"]:
             log.info("command_refused", extra={"kind": kind, "result": result})
         self._tell_security()

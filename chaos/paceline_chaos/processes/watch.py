@@ -139,7 +139,8 @@ class Watch:
     async def _ask(self, node: Node) -> Status | None:
         assert self._http is not None
         try:
-            url = f"{self._scheme}://{node.address}/v1/status"
+            query = "" if node.role == "broker" else "?digest=true"
+            url = f"{self._scheme}://{node.address}/v1/status{query}"
             async with self._http.get(url, ssl=self._ssl) as answer:
                 if answer.status != 200:
                     return None

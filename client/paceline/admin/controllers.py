@@ -14,12 +14,16 @@ class Controllers:
     def __init__(self, requests: AdminRequests) -> None:
         self._requests = requests
 
-    async def all(self) -> dict[str, dict[str, Any] | None]:
-        """`/v1/status` of each controller by client address; None: it does not answer."""
+    async def all(self, *, with_digests: bool = False) -> dict[str, dict[str, Any] | None]:
+        """`/v1/status` of each controller by client address; None: it does not answer.
+
+        `with_digests`: also the `digest` of its replicated state, in time that grows with that.
+        """
         await self._requests.view()
         addresses = self._requests.controllers()
-        ask = self._requests.ask
-        answers = await asyncio.gather(*(ask(address, "/v1/status") for address in addresses))
+        request = calls.GetStatus(digest=with_digests)
+        ask = self._requests.asked
+        answers = await asyncio.gather(*(ask(address, request) for address in addresses))
         return dict(zip(addresses, answers, strict=True))
 
     async def members(self) -> dict[str, Any]:

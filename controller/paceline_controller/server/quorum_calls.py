@@ -73,7 +73,7 @@ class QuorumCalls:
             "cluster_id": node.machine.cluster_id or None,
             "cluster_name": node.config.cluster_name,
             "version": node.machine.version,
-            "digest": node.machine.digest(),
+            "digest": node.machine.digest() if call.digest else None,
             "sessions": len(node.hub.sessions),
             "uptime_ms": clock.monotonic_ms() - self._context.started_ms,
             "is_handing_over": status.is_handing_over,

@@ -7,6 +7,7 @@ snapshot: two machines with equal digests behave the same for ever (INV-10).
 from collections import Counter
 from collections.abc import Iterable, Set
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from typing import Any
 from zlib import crc32
 
@@ -33,9 +34,11 @@ from paceline.wire.topics import NORMAL, PERM_BOTH
 from paceline.wire.users import Security
 
 SNAPSHOT_VERSION = 2
+"""2: topics have read and write queues, permissions, a message type; consumer groups."""
 PART_ENTRIES = 1_000
 """Topics and consumer groups; some 3 ms to make and to hash."""
-"""2: topics have read and write queues, permissions, a message type; consumer groups."""
+BUCKETS = 256
+"""Parts at most: of a power of two, each has whole buckets."""
 MEMBERS_AFTER_SUSPICION_MIN = 2
 """Suspicion alone leaves no set of one: each of two may have cut what the other has (R23)."""
 RESULTS_MAX = 16
@@ -331,6 +334,10 @@ class State:
     """By user the time until which its quota of new topics and groups is used up."""
     users_topics: Counter[str] = field(default_factory=Counter)
     """By namespace how many topics are not the system's own; it follows from `topics`."""
+    topic_buckets: list[set[TopicName]] = field(
+        default_factory=lambda: [set() for _ in range(BUCKETS)]
+    )
+    """Names of `topics` by id modulo BUCKETS, from which it follows too."""
 
     def new_group(self, name: GroupName, settings: GroupSettings) -> Group:
         """A group, which is not on record yet, with a number of its own."""
@@ -341,10 +348,12 @@ class State:
     def add_topic(self, topic: Topic) -> None:
         """One that is not on record yet."""
         self.topics[topic.topic] = topic
+        self.topic_buckets[topic.topic_id % BUCKETS].add(topic.topic)
         self.users_topics[namespace_of(topic.topic)] += not topic.is_system
 
     def remove_topic(self, topic: Topic) -> None:
         del self.topics[topic.topic]
+        self.topic_buckets[topic.topic_id % BUCKETS].remove(topic.topic)
         self.users_topics[namespace_of(topic.topic)] -= not topic.is_system
 
     def make_system(self, topic: Topic) -> None:
@@ -361,10 +370,12 @@ class State:
         with following numbers of all. What there is of users and sessions is whole."""
         entries = len(self.topics) + len(self.consumer_groups)
         entries += sum(len(store.topics) for store in self.presented.values())
-        parts = 1 + entries // PART_ENTRIES
+        parts = 1
+        while parts < BUCKETS and entries > parts * PART_ENTRIES:
+            parts *= 2
         part = number % parts
         return self._to_bytes(
-            [name for name, topic in self.topics.items() if topic.topic_id % parts == part],
+            chain.from_iterable(self.topic_buckets[part::parts]),
             [name for name in self.consumer_groups if crc32(name.encode()) % parts == part],
             [structs.replace(store, topics=store.topics[part::parts]) for store in self._waiting()],
         )
@@ -427,20 +438,20 @@ class State:
             ]
             sessions = dict(_session_of(session) for session in document["sessions"])
             presented = [_presented(store) for store in document.get("presented", [])]
-            return cls(
+            state = cls(
                 **{
                     **document,
                     "presented": {store.store_id: store for store in presented},
                     "groups": {group.group: group for group in groups},
-                    "topics": {topic.topic: topic for topic in topics},
-                    "users_topics": Counter(
-                        namespace_of(topic.topic) for topic in topics if not topic.is_system
-                    ),
+                    "topics": {},
                     "consumer_groups": {group.group: group for group in consumers},
                     "sessions": sessions,
                     "security": Security.from_json(document.get("security", {})),
                 }
             )
+            for topic in topics:
+                state.add_topic(topic)
+            return state
         except (
             orjson.JSONDecodeError,
             KeyError,

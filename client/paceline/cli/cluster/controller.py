@@ -31,7 +31,7 @@ def status(connect: Connect, as_json: bool) -> None:
 
     Exits with 1 when no controller leads.
     """
-    found = _ask(connect, lambda admin: admin.controllers.all())
+    found = _ask(connect, lambda admin: admin.controllers.all(with_digests=True))
     rows = [_row(address, said) for address, said in found.items()]
     is_led = any(row["role"] == "leader" for row in rows)
     if as_json:

@@ -20,10 +20,14 @@ class GetCluster(Read[dict[str, Any]]):
 
 
 class GetStatus(Request[dict[str, Any]]):
-    """The state of this controller. `digest` is equal on controllers of equal `applied_index`."""
+    """The state of this controller."""
 
     routes = (Route("GET", "/v1/status"),)
     needs = SEE_CLUSTER
+
+    digest: bool = False
+    """Also that of the whole replicated state, which is equal on controllers of equal
+    `applied_index`: with 100,000 topics it takes half a second of the controller."""
 
 
 class Member(Answer, kw_only=True):

@@ -60,7 +60,7 @@ class Asked:
         )
 
     def _answers(self, name: str) -> Any:
-        async def answer(_: Controllers) -> Any:
+        async def answer(_: Controllers, **_asked: Any) -> Any:
             return self.statuses if name == "all" else self.members
 
         return answer
