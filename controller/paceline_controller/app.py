@@ -10,7 +10,12 @@ import click
 from paceline.errors import ConfigError, PacelineError, StorageError
 from paceline.platform import config as configuration
 from paceline.platform.disk_real import RealDisk
-from paceline.platform.node_process import obey_signals, run_command, run_node
+from paceline.platform.node_process import (
+    obey_signals,
+    run_command,
+    run_node,
+    settle_heap,
+)
 from paceline.platform.ports import Clock, Disk, Random
 from paceline.platform.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
 from paceline.platform.secret import ClusterSecrets
@@ -95,6 +100,7 @@ async def run_controller(
     watchdog = Watchdog(SystemClock(), limit_ms=config.watchdog_ms) if config.watchdog_ms else None
     if watchdog is not None:
         watchdog.start()
+    settle_heap()
     try:
         await serve(
             config,

@@ -339,6 +339,8 @@ def _column(values: Sequence[Any], indexes: list[int]) -> Sequence[Any] | None:
 
 async def _all(sinks: list[FutureSink]) -> list[ProduceAnswer]:
     """All answers, or the first error once every batch has its outcome."""
+    if len(sinks) == 1:
+        return [await sinks[0].answer]
     outcomes = await asyncio.gather(*(sink.answer for sink in sinks), return_exceptions=True)
     answers = []
     for outcome in outcomes:

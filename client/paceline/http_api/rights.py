@@ -87,15 +87,19 @@ class _Rights:
         method = "GET" if request.method == "HEAD" else request.method
         route = (method, "" if resource is None else resource.canonical)
         request_id = _name_request(access, request)
-        principal = Principal(ANONYMOUS, request.remote or "", request_id=request_id)
+        principal: Principal | None = None
         try:
-            principal = _principal(access, self._proofs, request)._replace(request_id=request_id)
+            principal = _principal(access, self._proofs, request)
+            if request_id:
+                principal = principal._replace(request_id=request_id)
             asker = request[ASKER] = Asker(access, principal)
             if not is_route:
                 return await handler(request)
             return await self._judged(asker, request, handler, route)
         except REFUSALS as error:
             if access.is_on and "ask_again" not in error.details:  # no refusal: a node's first try
+                if principal is None:
+                    principal = Principal(ANONYMOUS, request.remote or "", request_id=request_id)
                 access.audit.refused(principal.caller(), error, " ".join(route).strip())
             raise
 

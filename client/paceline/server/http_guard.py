@@ -92,6 +92,12 @@ async def receive_body(request: web.Request, *, content_type: str, limit: int) -
     check_media_type(request, content_type)
     if request.content_length is not None and request.content_length > limit:
         raise _too_large(limit)
+    if request.content.is_eof():  # it came with its head
+        body = request.content.read_nowait()
+        if len(body) > limit:
+            raise _too_large(limit)
+        check_digest(request, body)
+        return body
     chunks: list[bytes] = []
     size = 0
     loop = asyncio.get_running_loop()
