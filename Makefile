@@ -3,6 +3,8 @@
 SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
+# What a cluster needs; what its tests need comes on top.
+RUN_MADE := $(VENV)/.made-run
 MADE := $(VENV)/.made
 # Another interpreter: make up PYTHON=/opt/python3.12/bin/python3
 PYTHON ?=
@@ -27,6 +29,7 @@ PARALLEL := -n $(UNIT_JOBS) --dist worksteal
 
 # PySpark is half a gigabyte: it is installed for `make test` and `make spark`, not for the others.
 SPARK_MADE := $(VENV)/.made-spark
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 PARTS := $(BIN)/python -m tests.parts --jobs $(JOBS) --clusters $(CLUSTERS)
 
 .DEFAULT_GOAL := help
@@ -38,10 +41,10 @@ help: ## Say what there is to make.
 
 # exec: the command takes the place of the shell, so Ctrl-C and SIGTERM reach it and nothing else,
 # and make waits until it has stopped all nodes.
-up: $(MADE) ## Start a local cluster of 3 controllers and 3 brokers; Ctrl-C stops it.
+up: $(RUN_MADE) ## Start a local cluster of 3 controllers and 3 brokers; Ctrl-C stops it.
 	@exec $(BIN)/paceline up --doors grpc,remoting $(ARGS)
 
-demo: $(MADE) ## Send 336,776 flight records, kill the master half-way, lose nothing.
+demo: $(RUN_MADE) ## Send 336,776 flight records, kill the master half-way, lose nothing.
 	@exec $(BIN)/paceline demo $(ARGS)
 
 chaos: $(MADE) ## Break real processes in every way we know; a verdict and a report for each.
@@ -53,7 +56,7 @@ worlds: $(MADE) ## A few simulated clusters from their seeds: WORLDS=0-3.
 determinism: $(MADE) ## Run simulated worlds again in other ways: equal traces. SEEDS=25.
 	@$(BIN)/python -m paceline_chaos.cluster_sim --determinism $(SEEDS)
 
-bench: $(MADE) ## Measure this machine and write docs/BENCHMARKS.md.
+bench: $(RUN_MADE) ## Measure this machine and write docs/BENCHMARKS.md.
 	@exec $(BIN)/paceline bench --all --write docs/BENCHMARKS.md $(ARGS)
 
 verify: $(MADE) ## Mutants, determinism, scripts, and MINUTES=10 of seeds; adds to docs/verification.jsonl.
@@ -99,7 +102,7 @@ clean: ## Remove the environment and all caches (not paceline-data).
 
 # Made again whenever pyproject.toml or constraints.txt change. The stamp is written last: an
 # interrupted installation is repeated.
-$(MADE): pyproject.toml constraints.txt
+$(RUN_MADE): pyproject.toml constraints.txt
 	@python=; \
 	for candidate in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11); do \
 	  if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
@@ -116,15 +119,19 @@ $(MADE): pyproject.toml constraints.txt
 	  echo "Making $(VENV) with $$($$python --version) ..."; \
 	  $$python -m venv --clear $(VENV) || exit 1; \
 	fi; \
-	echo "Installing what paceline needs into $(VENV) (only the first time, about half a minute) ..."; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' \
+	echo "Installing what paceline needs into $(VENV) (only the first time, some ten seconds) ..."; \
+	$(PIP) --no-compile -e '.[grpc]' \
 	  || { echo "The installation failed; is the package index reachable?"; exit 1; }; \
-	touch $(MADE)
+	touch $(RUN_MADE)
+
+$(MADE): $(RUN_MADE)
+	@echo "Installing what its tests need into $(VENV) (only the first time, about half a minute) ..."
+	@$(PIP) -e '.[dev]' || { echo "The installation failed; is the package index reachable?"; exit 1; }
+	@touch $(MADE)
 
 $(SPARK_MADE): $(MADE)
 	@echo "Installing PySpark into $(VENV) (only the first time, a minute or two) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark]' \
-	  || { echo "The installation failed; is the package index reachable?"; exit 1; }
+	@$(PIP) -e '.[dev,spark]' || { echo "The installation failed; is the package index reachable?"; exit 1; }
 	@touch $(SPARK_MADE)
 
 # Before anything that takes long: without a Java the tests of Spark fail, they are never left out.
