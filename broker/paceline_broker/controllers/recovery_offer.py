@@ -104,8 +104,9 @@ class RecoveryWait:
         for part in self._presentation.more:
             if part.first + len(part.topics) > result.get("topics_shown", 0):
                 result = await self._controllers.request(part)
-                if result.get("reason") != "RECOVERY_NEEDED":
-                    return  # decided, or forgotten: shown again, or not needed
+                if result.get("reason") != "RECOVERY_NEEDED":  # decided, or forgotten
+                    log.warning("topics_not_shown", extra={"first": part.first, "result": result})
+                    return
 
 
 def refused(result: Mapping[str, Any]) -> ConfigError:
