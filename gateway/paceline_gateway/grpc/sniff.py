@@ -7,16 +7,18 @@ is from; whoever reaches its loopback port otherwise is in no table, and is refu
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
-from paceline.errors import PacelineError
+from paceline.errors import BadRequestError, PacelineError
 from paceline.platform.runtime import cancel_and_wait, spawn
 from paceline.security.certificates import CLIENT_URI, uris_of
 from paceline.security.listening import Listening, listen
 from paceline.security.node_tls import NodeTls
 from paceline.server.byte_budget import source_of
 from paceline.server.connections import Connection, Connections, ConnectionState
+from paceline.server.http_guard import refusal
 from paceline_gateway.slow_readers import Taking
 
 log = logging.getLogger("paceline.gateway")
@@ -25,6 +27,11 @@ _LOOPBACK = "127.0.0.1"
 _WAITING_BYTES_MAX = 64 * 1024
 """That a side has not taken yet; then the other one is not read."""
 _DIAL_TIMEOUT_S = 3.0
+_HTTP_1 = re.compile(rb"(GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS) /")
+_NO_HTTP_1 = (
+    "this port takes gRPC clients of RocketMQ, and no HTTP/1: brokers and controllers have"
+    " paceline's HTTP API at their addresses (paceline cluster status)"
+)
 
 
 class Peer(NamedTuple):
@@ -180,6 +187,8 @@ class _Outer(_Side):
         self._place: Connection | None = None
         self._early: list[bytes] | None = []
         """What came before there was somebody to pass it on to; None: there is."""
+        self._has_begun = False
+        """Something has come."""
         self.dialling: asyncio.Task[None] | None = None
         self._taking: Taking | None = None
 
@@ -206,6 +215,12 @@ class _Outer(_Side):
     def data_received(self, data: bytes) -> None:
         if self._place is not None:
             self._place.is_now(ConnectionState.BUSY)
+        if not self._has_begun and _HTTP_1.match(data):
+            assert self.transport is not None
+            self.transport.write(refusal(BadRequestError(_NO_HTTP_1)))
+            self.transport.close()
+            return
+        self._has_begun = True
         if self._early is None:
             super().data_received(data)
             return

@@ -194,6 +194,20 @@ async def test_garbage_ends_its_own_connection_only(garbage: bytes) -> None:
     assert answer.status.code == Code.OK
 
 
+@pytest.mark.parametrize("request_line", [b"GET / HTTP/1.1", b"POST /v1/topics HTTP/1.1"])
+async def test_who_speaks_http_1_is_told_what_port_this_is(request_line: bytes) -> None:
+    async with door() as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request_line + b"\r\nHost: localhost\r\n\r\n")
+
+        answer = await within(reader.read())
+
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 ")
+        assert b"takes gRPC clients of RocketMQ, and no HTTP/1" in body
+        writer.close()
+
+
 async def test_content_that_is_no_protobuf_is_grpcs_own_error() -> None:
     async with door() as port, RawClient(port) as client:
         call = client._channel.unary_unary(f"/{SERVICE.full_name}/SendMessage")
