@@ -139,7 +139,7 @@ async def an_acting_master(
         await eventually(has_left, what="a set of one")
         await machines.end(master)
     try:
-        yield await eventually(acting, within_ms=20_000, what="an acting master")
+        yield await eventually(acting, within_ms=60_000, what="an acting master")
     finally:
         machines.start(master)
 
@@ -165,7 +165,7 @@ async def test_what_is_due_comes_by_way_of_another_group_and_is_skipped_by_the_n
                 )
                 retried = retry_topic(GROUP)
                 await eventually(
-                    lambda: _has_retry(reader, retried), within_ms=20_000, what="the retry"
+                    lambda: _has_retry(reader, retried), within_ms=60_000, what="the retry"
                 )
                 check_escaped(reader.escaped(), meanwhile)
                 assert await metric(acting["address"], "paceline_escape_sent_total") >= COUNT + 2

@@ -203,7 +203,7 @@ async def test_a_broadcasting_member_goes_on_where_its_file_says_over_kills_of_a
                     if life == 1:
                         cluster.send_signal(await the_master(cluster), signal.SIGKILL)
                     await eventually(
-                        partial(_wrote, path, stream.count + 50), within_ms=20_000, what="its file"
+                        partial(_wrote, path, stream.count + 50), within_ms=60_000, what="its file"
                     )
                     process.kill()
                     lives.append([number for _, number in process.seen()])

@@ -108,7 +108,7 @@ class Listener:
             pairs = zip(self.numbers, wanted, strict=True)
             return all(numbers <= set(got) for got, numbers in pairs)
 
-        await eventually(is_so, within_ms=20_000, what=f"{wanted}")
+        await eventually(is_so, within_ms=60_000, what=f"{wanted}")
 
     def forget(self) -> None:
         for numbers in self.numbers:

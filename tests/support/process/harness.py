@@ -245,10 +245,13 @@ def end_with_parent() -> None:
 async def eventually(
     probe: Callable[[], Awaitable[Found | None]],
     *,
-    within_ms: int = 10_000,
+    within_ms: int = 30_000,
     what: str = "the condition",
 ) -> Found:
-    """Await `probe()` again and again until it returns something true; fail at the deadline."""
+    """Await `probe()` again and again until it returns something true; fail at the deadline.
+
+    Deadlines are for what never comes: who judges a time measures it.
+    """
     clock = SystemClock()
     deadline = clock.monotonic_ms() + within_ms
     while True:
