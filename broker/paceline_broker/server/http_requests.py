@@ -8,7 +8,8 @@ from aiohttp import web
 
 from paceline.errors import BadRequestError
 from paceline.server.byte_budget import JSON_FACTOR, source_of
-from paceline.server.http_guard import receive_body, take_room
+from paceline.server.http_bodies import receive_body
+from paceline.server.http_guard import take_room
 from paceline.wire.fields import I64_MAX
 from paceline.wire.http import JSON_BYTES_MAX, parse_json_object, parse_number
 

@@ -28,7 +28,8 @@ from paceline.security.delegation import is_delegated
 from paceline.security.identity import Principal
 from paceline.security.node_proof import NodeProofs
 from paceline.security.quotas import UserQuota
-from paceline.server.http_guard import BODY_DIGEST, place_of
+from paceline.server.http_bodies import BODY_DIGEST
+from paceline.server.http_guard import place_of
 from paceline.wire.calls.request import Request
 from paceline.wire.proof import CHALLENGE_HEADER, DIGEST_HEADER, NODE_HEADER, SOURCE_HEADER
 from paceline.wire.rights import ANYBODY, KNOWN_USER, Needs

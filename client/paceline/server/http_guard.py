@@ -1,5 +1,5 @@
 """Limits of a node's HTTP listener that aiohttp does not have: header deadline, places for
-connections, slow bodies and readers, a budget of bytes, and error bodies that repeat nothing of the
+connections, slow readers, a budget of bytes, and error bodies that repeat nothing of the
 request. Brokers and controllers listen with it.
 
 Each connection has a place (connections.py; how it comes to it: http_listener.py). Who has none but
@@ -12,7 +12,6 @@ answered 429 at once, and the rest of it passed over.
 
 import asyncio
 import contextlib
-import hashlib
 from http import HTTPStatus
 
 import orjson
@@ -20,13 +19,9 @@ from aiohttp import ClientConnectionResetError, StreamReader, web
 from aiohttp.web_protocol import RequestHandler
 
 from paceline.errors import (
-    DeadlineError,
     OutOfMemoryError,
     OverloadedError,
     PacelineError,
-    TooLargeError,
-    UnauthenticatedError,
-    UnsupportedMediaTypeError,
     to_problem,
 )
 from paceline.server.byte_budget import ByteHolder, no_room
@@ -42,16 +37,10 @@ WRITE_TIMEOUT_S = 30.0
 """A client that takes nothing of its answer for so long is disconnected."""
 LINGERING_S = 1.0
 """How long the rest of a refused request is read, so that the client sees the answer."""
-BODY_TIMEOUT_S = 30.0
-"""A body must have arrived after this, however it trickles."""
-BODY_SILENCE_S = 5.0
-"""So long no byte of it may come."""
 READ_BYTES = 64 * 1024
 """aiohttp reads on while it has less than twice this of a body that nobody has taken yet."""
 READ_AHEAD_BYTES = 2 * READ_BYTES + 256 * 1024
 """What a connection has at most of its next requests: that, and one read of uvloop."""
-BODY_DIGEST = web.RequestKey("body_digest", str)
-"""SHA-256 of the body that a request must have: its sender has proven that one."""
 OWN_HOSTS = web.AppKey("own_hosts", frozenset)
 """Of an application: what `own_hosts` says of its node; `check_request` reads it."""
 
@@ -70,68 +59,6 @@ def check_request(request: web.Request) -> None:
         site=headers.get("Sec-Fetch-Site"),
         own=own,
     )
-
-
-def check_media_type(request: web.Request, content_type: str) -> None:
-    """Raise UnsupportedMediaTypeError unless the body is of that type, UTF-8 and not encoded.
-
-    A page may send text/plain to any site unasked, and JSON only after the site has agreed.
-    """
-    if request.content_type != content_type or (request.charset or "utf-8").lower() != "utf-8":
-        raise UnsupportedMediaTypeError(f"this resource takes {content_type}")
-    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise UnsupportedMediaTypeError("bodies are taken without Content-Encoding")
-
-
-async def receive_body(request: web.Request, *, content_type: str, limit: int) -> bytes:
-    """The body of that content type, in one piece; it may be empty.
-
-    Raises UnsupportedMediaTypeError (also for any Content-Encoding), TooLargeError before or while
-    reading, DeadlineError, and OverloadedError where it finds no room.
-    """
-    check_media_type(request, content_type)
-    if request.content_length is not None and request.content_length > limit:
-        raise _too_large(limit)
-    if request.content.is_eof():  # it came with its head
-        body = request.content.read_nowait()
-        if len(body) > limit:
-            raise _too_large(limit)
-        check_digest(request, body)
-        return body
-    chunks: list[bytes] = []
-    size = 0
-    loop = asyncio.get_running_loop()
-    ends_at = loop.time() + BODY_TIMEOUT_S
-    try:
-        async with asyncio.timeout(None) as silence:
-            silence.reschedule(loop.time() + BODY_SILENCE_S)
-            async for chunk in request.content.iter_any():
-                size += len(chunk)
-                if size > limit:
-                    raise _too_large(limit)
-                chunks.append(chunk)
-                silence.reschedule(min(ends_at, loop.time() + BODY_SILENCE_S))
-        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        check_digest(request, body)
-        return body
-    except TimeoutError:
-        raise DeadlineError(
-            f"the body took over {BODY_TIMEOUT_S:.0f} s, or nothing of it came for"
-            f" {BODY_SILENCE_S:.0f} s"
-        ) from None
-    finally:
-        chunks.clear()  # a refusal has this frame in its traceback, until cycles are collected
-
-
-def check_digest(request: web.Request, body: bytes) -> None:
-    """UnauthenticatedError for another body than the one that a node has proven."""
-    digest = request.get(BODY_DIGEST)
-    if digest is not None and digest != hashlib.sha256(body).hexdigest():
-        raise UnauthenticatedError("the body is not the one that the node has proven")
-
-
-def _too_large(limit: int) -> TooLargeError:
-    return TooLargeError(f"the body is over {limit} bytes", limit=limit)
 
 
 def take_room(request: web.Request, size_bytes: int, what: str) -> None:

@@ -18,7 +18,7 @@ from paceline.errors import (
     TopicNotFoundError,
     UserNotFoundError,
 )
-from paceline.server.http_guard import receive_body
+from paceline.server.http_bodies import receive_body
 from paceline.wire.http import parse_json_object
 
 JSON_BYTES_MAX = 256 * 1024

@@ -23,7 +23,7 @@ from paceline.http_api.rights import ASKER, REQUEST_ID
 from paceline.security.audit import REQUEST_ID_HEADER
 from paceline.security.node_proof import NodeProofs
 from paceline.security.node_tls import Dial
-from paceline.server.http_guard import BODY_DIGEST, receive_body
+from paceline.server.http_bodies import BODY_DIGEST, receive_body
 from paceline.wire.commands import NOT_RELAYED_HEADER, SEQUENCE_HEADER, SESSION_HEADER
 from paceline.wire.controller_calls.base import Read
 from paceline.wire.controller_calls.table import CALLS

@@ -7,7 +7,7 @@ from tests.support.http.door import Door, a_batch, a_door
 from tests.support.service.fakes import until
 
 from paceline.records.header import Codec
-from paceline.server import http_guard
+from paceline.server import http_bodies, http_guard
 from paceline.server.byte_budget import MIB
 from paceline.wire import http as wire_http
 
@@ -117,7 +117,7 @@ async def test_requests_behind_one_another_without_room_end_the_connection() -> 
 async def test_a_body_of_which_nothing_comes_is_ended(
     monkeypatch: pytest.MonkeyPatch, data: bytes
 ) -> None:
-    monkeypatch.setattr(http_guard, "BODY_SILENCE_S", 0.05)
+    monkeypatch.setattr(http_bodies, "BODY_SILENCE_S", 0.05)
     monkeypatch.setattr(http_guard, "LINGERING_S", 0.05)
     async with a_door() as door:
         assert await status(await connect(door, data)) == 504
@@ -204,7 +204,6 @@ async def test_a_refused_body_is_no_late_head(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(http_guard, "HEADER_TIMEOUT_S", 0.02)
-    monkeypatch.setattr(http_guard, "LINGERING_S", 0.1)
     async with a_door(request_bytes_max=2 * MIB) as door:
         connections = [await connect(door, ANNOUNCED) for _ in range(8)]
         for number in range(40):
