@@ -246,7 +246,7 @@ def check_records(records: list[StoredRecord], load: Load, *, group: str) -> Non
     assert len(set(bodies)) == len(bodies), "a message is stored twice"
     last: dict[int, int] = {}
     for record in sorted(records, key=lambda record: (record.queue_id, record.queue_offset)):
-        worker, row, _ = orjson.loads(record.body)
+        worker, row, *_ = orjson.loads(record.body)
         assert row == last.get(worker, -1) + 1, f"worker {worker}: {row} after {last.get(worker)}"
         last[worker] = row
 
