@@ -27,6 +27,8 @@ class GroupWatch:
     confirm: int = -1
     progress_ms: int = 0
     """When confirm last moved, or nothing waited."""
+    works: bool = False
+    """As looked at last, its master is well and does its work."""
     calm_until_ms: int = 0
     """All is well, and so long nothing becomes due by the clock alone."""
     is_electing: bool = False

@@ -297,7 +297,7 @@ class Liveness:
         self._probe_lost(group, ready, now_ms)
         self._ask_others(group, ready, now_ms)
         watch = self._watch(group, now_ms)
-        watch.calm_until_ms = 0
+        watch.calm_until_ms, watch.works = 0, False
         if watch.is_electing or now_ms < watch.retry_ms:
             return
         election = self._decide(group, watch, now_ms)
@@ -306,12 +306,12 @@ class Liveness:
             ready.elections.append(election)
             return
         self._prefer(group, watch, ready, now_ms)
-        watch.calm_until_ms = self._calm_until_ms(group, watch, now_ms)
+        watch.calm_until_ms = self._calm_until_ms(group, watch)
 
-    def _calm_until_ms(self, group: Group, watch: GroupWatch, now_ms: int) -> int:
+    def _calm_until_ms(self, group: Group, watch: GroupWatch) -> int:
         """Until when nothing about the group is due if nothing happens; 0: something may be."""
-        works = group.is_open and watch.progress_ms == now_ms
-        if group.master is None or not works or watch.preferred is not None:
+        is_due = watch.preferred is not None or group.next_settings is not None
+        if is_due or not watch.works:
             return 0
         keys = (ReplicaKey(group.group, replica) for replica in group.replicas)
         present = [self._contacts[key] for key in keys if not self._contacts[key].is_gone]
@@ -510,6 +510,7 @@ class Liveness:
             self._contacts[key].failures_count = 0  # this epoch works
         watch.confirm = report.confirm
         watch.progress_ms = now_ms
+        watch.works = True
         return False
 
     # -- what is known ------------------------------------------------------------------------

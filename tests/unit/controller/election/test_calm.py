@@ -102,6 +102,25 @@ def test_a_group_in_trouble_is_looked_at_by_each_tick(trouble: Any, looks: list[
     assert looks == [G1] * 3
 
 
+def kill(bed: Bed, number: int) -> None:
+    """Its session closes, and its port refuses."""
+    bed.close(number)
+    if any(probe.key.replica_id == number for probe in bed.probes):
+        bed.probe(number, is_refused=True)
+
+
+def test_a_group_whose_replicas_all_die_at_once_is_looked_at(looks: list[GroupName]) -> None:
+    bed = a_running_group()
+    bed.beat(1)
+    for number in (2, 3, 1):
+        kill(bed, number)
+    looks.clear()
+
+    ticks(bed, 3 * TICK_MS)
+
+    assert looks == [G1] * 3
+
+
 NUMBERS = st.integers(1, 3)
 ACTIONS = st.one_of(
     st.tuples(st.just("run"), st.integers(1, 60), st.sets(NUMBERS)),
@@ -121,6 +140,7 @@ ACTIONS = st.one_of(
         ),
     ),
     st.tuples(st.just("close"), NUMBERS),
+    st.tuples(st.just("kill"), NUMBERS),
     st.tuples(st.just("probe"), NUMBERS, st.booleans()),
     st.tuples(st.just("apply")),
     st.tuples(st.just("away"), st.integers(50, 3_000)),
@@ -135,6 +155,8 @@ def act(bed: Bed, action: tuple[Any, ...]) -> None:
             bed.beat(number, **changes)
         case ("close", number):
             bed.close(number)
+        case ("kill", number):
+            kill(bed, number)
         case ("probe", number, is_refused):
             if any(probe.key.replica_id == number for probe in bed.probes):
                 bed.probe(number, is_refused=is_refused)
