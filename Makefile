@@ -30,6 +30,7 @@ PARALLEL := -n $(UNIT_JOBS) --dist worksteal
 # PySpark is half a gigabyte: it is installed for `make test` and `make spark`, not for the others.
 SPARK_MADE := $(VENV)/.made-spark
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+OR_SAY := || { echo "The installation failed; is the package index reachable?"; exit 1; }
 PARTS := $(BIN)/python -m tests.parts --jobs $(JOBS) --clusters $(CLUSTERS)
 
 .DEFAULT_GOAL := help
@@ -120,18 +121,17 @@ $(RUN_MADE): pyproject.toml constraints.txt
 	  $$python -m venv --clear $(VENV) || exit 1; \
 	fi; \
 	echo "Installing what paceline needs into $(VENV) (only the first time, some ten seconds) ..."; \
-	$(PIP) --no-compile -e '.[grpc]' \
-	  || { echo "The installation failed; is the package index reachable?"; exit 1; }; \
+	$(PIP) --no-compile -e '.[grpc]' $(OR_SAY); \
 	touch $(RUN_MADE)
 
 $(MADE): $(RUN_MADE)
 	@echo "Installing what its tests need into $(VENV) (only the first time, about half a minute) ..."
-	@$(PIP) -e '.[dev]' || { echo "The installation failed; is the package index reachable?"; exit 1; }
+	@$(PIP) -e '.[dev]' $(OR_SAY)
 	@touch $(MADE)
 
 $(SPARK_MADE): $(MADE)
 	@echo "Installing PySpark into $(VENV) (only the first time, a minute or two) ..."
-	@$(PIP) -e '.[dev,spark]' || { echo "The installation failed; is the package index reachable?"; exit 1; }
+	@$(PIP) -e '.[dev,spark]' $(OR_SAY)
 	@touch $(SPARK_MADE)
 
 # Before anything that takes long: without a Java the tests of Spark fail, they are never left out.

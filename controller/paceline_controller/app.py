@@ -10,12 +10,7 @@ import click
 from paceline.errors import ConfigError, PacelineError, StorageError
 from paceline.platform import config as configuration
 from paceline.platform.disk_real import RealDisk
-from paceline.platform.node_process import (
-    obey_signals,
-    run_command,
-    run_node,
-    settle_heap,
-)
+from paceline.platform.node_process import obey_signals, run_command, run_node, settle_heap
 from paceline.platform.ports import Clock, Disk, Random
 from paceline.platform.runtime import SystemClock, SystemRandom, cancel_and_wait, spawn
 from paceline.platform.secret import ClusterSecrets

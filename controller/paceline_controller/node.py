@@ -350,7 +350,7 @@ class ControllerNode:
         kind = command.get("kind")
         self._metrics.commands.labels(kind=str(kind), ok=str(result["ok"]).lower()).inc()
         if not self._has_recovered:
-            return  # told before, and what it has led to is told once
+            return  # an earlier start told of it; where it has led is told once, after all
         for event in events:
             log.info(event["kind"], extra={**event, "index": index})
             self._metrics.changed_set(event)

@@ -129,10 +129,9 @@ def presentation_of(
     # Installed state without the log that belongs to it is no base for a group either (R14).
     is_damaged = is_damaged or commit_log.base > commit_log.end
     projections = store.projections if is_damaged else _folded_to_end(store)
-    records = [projections.topics[key] for key in sorted(projections.topics)]
     topics = [
         PresentedTopic(topic=record.topic, topic_id=record.topic_id, queues=record.queues)
-        for record in records
+        for _, record in sorted(projections.topics.items())
     ]
     first, *others = parts_of(topics)
     presented = PresentStore(

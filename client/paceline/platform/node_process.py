@@ -193,8 +193,8 @@ def _anonymous_bytes() -> int:
 def settle_heap() -> None:
     """What a node has when it is ready to serve, code above all, stays: full collections need not
     walk it again. One of them stopped a broker's loop for some 45 ms. Not collected before it: that
-    would take as long, of the start. Young objects are collected at each 10,000 (Python's 700 are
-    fewer than what is under way at once): a third of a controller's command was that.
+    would take as long, of the start. Young objects are collected once there are 10,000 more: with
+    Python's 700, collections were a third of the time of a controller's command.
     """
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)

@@ -18,12 +18,7 @@ import orjson
 from aiohttp import ClientConnectionResetError, StreamReader, web
 from aiohttp.web_protocol import RequestHandler
 
-from paceline.errors import (
-    OutOfMemoryError,
-    OverloadedError,
-    PacelineError,
-    to_problem,
-)
+from paceline.errors import OutOfMemoryError, OverloadedError, PacelineError, to_problem
 from paceline.server.byte_budget import ByteHolder, no_room
 from paceline.server.connections import Connection, ConnectionState
 from paceline.server.http_origin import check_browser, check_target

@@ -127,6 +127,11 @@ class PresentStore(Command, frozen=True, kw_only=True):
     leases_ms: Annotated[int, Meta(ge=1, le=LEASES_MS_MAX)]
     """As an acting master it may have granted queue locks for so long (R36)."""
 
+    @property
+    def topics_count(self) -> int:
+        """Of those shown and those to come."""
+        return len(self.topics) + self.topics_to_come
+
     def check(self) -> None:
         for field in ("topic", "topic_id"):
             if len({getattr(topic, field) for topic in self.topics}) < len(self.topics):

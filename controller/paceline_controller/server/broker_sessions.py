@@ -300,15 +300,12 @@ class SessionServer:
                     command, defaults=self._defaults, cluster_id=hello.cluster_id
                 )
                 return await self._proposer.relay(request.session, request.sequence, registration)
-            case wire.PresentStore():
+            case wire.PresentStore() | wire.PresentTopics():
                 hello = session.hello
-                names = (command.group, command.store_id, command.cluster_id)
-                if names != (hello.group, hello.store_id, hello.cluster_id):
-                    raise ForbiddenError("a broker presents only its own store")
-                return await self._proposer.relay(request.session, request.sequence, command)
-            case wire.PresentTopics():
-                hello = session.hello
-                if (command.group, command.store_id) != (hello.group, hello.store_id):
+                is_own = (command.group, command.store_id) == (hello.group, hello.store_id)
+                if isinstance(command, wire.PresentStore):
+                    is_own = is_own and command.cluster_id == hello.cluster_id
+                if not is_own:
                     raise ForbiddenError("a broker presents only its own store")
                 return await self._proposer.relay(request.session, request.sequence, command)
             case wire.EnsureTopic() | wire.EnsureConsumerGroup():

@@ -45,7 +45,7 @@ class RecoveryCalls:
             "start": store.start,
             "end": store.end,
             "confirm": store.confirm,
-            "topics": len(store.topics) + store.topics_to_come,
+            "topics": store.topics_count,
             "is_learner": store.is_learner,
             "is_suspect": store.is_suspect,
             "is_damaged": store.is_damaged,

@@ -363,7 +363,7 @@ class State:
 
     def to_bytes(self) -> bytes:
         """Canonical JSON: sorted keys, no floats, lists for what is not keyed by text."""
-        return self._to_bytes(self.topics, self.consumer_groups, self._waiting())
+        return self._to_bytes(self.topics, self.consumer_groups, self.waiting_stores())
 
     def part_to_bytes(self, number: int) -> bytes:
         """As `to_bytes`, with some of the topics and consumer groups: of some thousand at most, and
@@ -377,10 +377,14 @@ class State:
         return self._to_bytes(
             chain.from_iterable(self.topic_buckets[part::parts]),
             [name for name in self.consumer_groups if crc32(name.encode()) % parts == part],
-            [structs.replace(store, topics=store.topics[part::parts]) for store in self._waiting()],
+            [
+                structs.replace(store, topics=store.topics[part::parts])
+                for store in self.waiting_stores()
+            ],
         )
 
-    def _waiting(self) -> list[PresentStore]:
+    def waiting_stores(self) -> list[PresentStore]:
+        """Those that presented themselves, by id."""
         return [self.presented[name] for name in sorted(self.presented)]
 
     def _to_bytes(

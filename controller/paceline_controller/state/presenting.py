@@ -91,8 +91,7 @@ def claim(state: State, group: Group) -> None:
 
 def stores_of(state: State, group: GroupName) -> list[PresentStore]:
     """Those that presented themselves, by id."""
-    stores = (state.presented[name] for name in sorted(state.presented))
-    return [store for store in stores if store.group == group]
+    return [store for store in state.waiting_stores() if store.group == group]
 
 
 def _present(state: State, command: PresentStore, outcome: Outcome) -> None:
@@ -128,10 +127,10 @@ def _present_topics(state: State, command: PresentTopics, outcome: Outcome) -> N
     if known is None or known.incarnation != command.incarnation:
         raise RefusedError("STORE_UNKNOWN", f"no such start of store {command.store_id} waits")
     stop = command.first + len(command.topics)
-    if command.first > len(known.topics) or stop > topics_count(known):
+    if command.first > len(known.topics) or stop > known.topics_count:
         raise RefusedError(
             "TOPICS_MISSING",
-            f"store {command.store_id} has shown {len(known.topics)} of {topics_count(known)}"
+            f"store {command.store_id} has shown {len(known.topics)} of {known.topics_count}"
             f" topics, and {command.first} to {stop} do not follow",
         )
     again = known.topics[command.first : stop]
@@ -148,10 +147,11 @@ def _present_topics(state: State, command: PresentTopics, outcome: Outcome) -> N
     except BadRequestError as error:
         raise RefusedError("TOPICS_CONTRADICT", error.message) from error
     state.presented[command.store_id] = shown
-    _wait(state.presented[command.store_id], outcome)
+    _wait(shown, outcome)
 
 
 def _wait(store: PresentStore, outcome: Outcome) -> None:
+    """Answer its broker that the operator has yet to decide."""
     shown = len(store.topics)
     outcome.refuse("RECOVERY_NEEDED", needed(store.group).detail, topics_shown=shown)
 
@@ -175,7 +175,7 @@ def _check_presentation(state: State, command: PresentStore, known: PresentStore
     others = [store for name, store in state.presented.items() if name != command.store_id]
     if len(others) >= STORES_MAX:
         raise RefusedError("TOO_MANY_STORES", f"{STORES_MAX} stores wait for an operator already")
-    if sum(map(topics_count, [*others, command])) > TOPICS_MAX:
+    if sum(store.topics_count for store in [*others, command]) > TOPICS_MAX:
         raise RefusedError(
             "TOO_MANY_TOPICS",
             f"the stores that wait would have more than {TOPICS_MAX} topics: recover or forget"
@@ -183,16 +183,12 @@ def _check_presentation(state: State, command: PresentStore, known: PresentStore
         )
 
 
-def topics_count(store: PresentStore) -> int:
-    return len(store.topics) + store.topics_to_come
-
-
 def _is_again(known: PresentStore, command: PresentStore) -> bool:
     """Whether the command says what is on record; more topics may have followed."""
     first = structs.replace(
         known,
         topics=known.topics[: len(command.topics)],
-        topics_to_come=topics_count(known) - len(command.topics),
+        topics_to_come=known.topics_count - len(command.topics),
     )
     return first == command
 

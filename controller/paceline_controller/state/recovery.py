@@ -29,7 +29,7 @@ from paceline.wire.topics import MIXED
 from paceline_controller.state.model import Group, Replica, State, Topic
 from paceline_controller.state.operator_commands import RecoverGroup
 from paceline_controller.state.outcome import Outcome, RefusedError, numbers
-from paceline_controller.state.presenting import stores_of, topics_count
+from paceline_controller.state.presenting import stores_of
 
 EPOCHS_SKIPPED = 1_000
 """Above the highest epoch that a store presents: one that is missing may have led later (R1)."""
@@ -97,7 +97,7 @@ def _refusals(
     if chosen.topics_to_come:
         yield (
             "TOPICS_MISSING",
-            f"{name} has shown {len(chosen.topics)} of {topics_count(chosen)} topics so far: try"
+            f"{name} has shown {len(chosen.topics)} of {chosen.topics_count} topics so far: try"
             " again in a moment",
         )
     if chosen.is_learner:

@@ -17,9 +17,9 @@ from paceline_controller.state.outcome import Outcome, RefusedError
 from paceline_controller.state.topic_commands import AlterTopic, CreateTopic, DeleteTopic
 
 TOPICS_MAX = 100_000
+"""The system's own come on top. With so many a controller has some 660 MB of memory."""
 MADE_BY_USE_MAX = 9_000
 """Whoever reaches a broker can have topics made; the rest is left to operators."""
-"""Bounds the view, which is pushed whole; the system's own come on top."""
 STATIC_MESSAGE_TYPES = (NORMAL, FIFO)
 """What waits (a delayed message, a half) would be put into a queue that may be sealed by then."""
 

@@ -13,13 +13,13 @@ from paceline_controller.state.presenting import TOPICS_MAX
 ALL = tuple(PresentedTopic(topic=f"t{at}", topic_id=at + 1, queues=4) for at in range(6))
 
 
-def part(first: int, stop: int) -> PresentTopics:
+def part(topics: tuple[PresentedTopic, ...], *, first: int, incarnation: int = 5) -> PresentTopics:
     return PresentTopics(
         group=G1,
         store_id="store1",
-        incarnation=Incarnation(4),
+        incarnation=Incarnation(incarnation),
         first=first,
-        topics=ALL[first:stop],
+        topics=topics,
     )
 
 
@@ -30,18 +30,14 @@ def in_parts(*parts: tuple[int, int]) -> Recovery:
     shown = driver.present(1, incarnation=5, topics=ALL[:2], topics_to_come=4, topic_id_max=6)
     assert shown["topics_shown"] == 2
     for first, stop in parts:
-        command = part(first, stop)
-        result = driver.do(PresentTopics.read({**command.to_json(), "incarnation": 5}))
+        result = driver.do(part(ALL[first:stop], first=first))
         assert reason(result) == "RECOVERY_NEEDED"
         assert result["topics_shown"] == stop
     return driver
 
 
 def more(driver: Recovery, topics: tuple[PresentedTopic, ...], *, first: int) -> str:
-    command = PresentTopics(
-        group=G1, store_id="store1", incarnation=Incarnation(5), first=first, topics=topics
-    )
-    return reason(driver.do(command))
+    return reason(driver.do(part(topics, first=first)))
 
 
 def test_a_group_is_recovered_with_the_topics_of_all_parts() -> None:
@@ -108,7 +104,8 @@ def test_parts_of_another_start_or_of_no_store_change_nothing() -> None:
     driver = in_parts()
     before = driver.machine.presented["store1"]
 
-    assert reason(driver.do(part(2, 4))) == "STORE_UNKNOWN"  # its start before
+    of_before = part(ALL[2:4], first=2, incarnation=4)
+    assert reason(driver.do(of_before)) == "STORE_UNKNOWN"
     driver.do(ForgetStore(store_id="store1"))
 
     assert more(driver, ALL[2:], first=2) == "STORE_UNKNOWN"
