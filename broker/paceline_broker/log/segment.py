@@ -21,6 +21,11 @@ from paceline_broker.log.layout import (
 
 _CHUNK_BYTES = 1 << 20  # scanning and zeroing step: large enough to be bound by memory speed
 _ZEROS = bytes(_CHUNK_BYTES)
+SHOWN_BYTES_MAX = 8 << 20
+"""Pages of views count as this process's memory once they were read. After so many bytes they are
+given back to the page cache: a log that is read through would make the process as large."""
+_FAULT_BYTES = 64 * 1024
+"""What the kernel maps around a byte that is read."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +49,8 @@ class Segments:
         self._segments: list[Segment] = []
         self._firsts: list[PhysicalOffset] = []
         self._spare: File | None = None
+        self._shown: dict[Segment, None] = {}
+        self._shown_bytes = 0
         self.has_new_names = False  # the folder must be synced before new bytes count (R25)
 
     def open_all(self) -> None:
@@ -149,7 +156,17 @@ class Segments:
             return memoryview(b"")
         if segment.view is None:
             segment.view = self.disk.map(segment.file, segment.capacity)
+        self._shown_bytes += stop - start + _FAULT_BYTES
+        if self._shown_bytes > SHOWN_BYTES_MAX:
+            self._release_shown()
+        self._shown[segment] = None
         return segment.view[start - segment.first : stop - segment.first]
+
+    def _release_shown(self) -> None:
+        shown, self._shown, self._shown_bytes = self._shown, {}, 0
+        for segment in shown:
+            if segment.view is not None:
+                self.disk.release(segment.view)
 
     def pread(self, start: PhysicalOffset, end: PhysicalOffset) -> bytes:
         """A copy of [start, end), cut at its segment's end."""

@@ -140,6 +140,9 @@ class MemoryDisk:
         await pause(self.warm_delay_ms)
         self._cold.discard(id(view.obj))
 
+    def release(self, view: memoryview) -> None:
+        """Nothing is mapped here."""
+
     def preallocate(self, file: File, size: int) -> None:
         inode = self._inode(file)
         self._operate("preallocate", file.path, grows=max(0, size - inode.size))

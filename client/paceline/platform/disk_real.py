@@ -176,6 +176,11 @@ class RealDisk:
     def warm(self, view: memoryview) -> "asyncio.Future[None]":
         return self._helper.ask(lambda: _populate(view))
 
+    def release(self, view: memoryview) -> None:
+        mapped = view.obj
+        if isinstance(mapped, mmap.mmap):
+            mapped.madvise(mmap.MADV_DONTNEED)
+
     def preallocate(self, file: File, size: int) -> None:
         with _storage_errors("preallocation", file.path):
             os.posix_fallocate(_own(file).descriptor, 0, size)

@@ -121,6 +121,13 @@ class Disk(Protocol):
         """Bring a mapped view into memory without blocking the event loop."""
         ...
 
+    def release(self, view: memoryview) -> None:
+        """Count what was read of a whole mapped view no more as memory of this process.
+
+        The page cache keeps it, and the view stays good: reading it again costs a page fault.
+        """
+        ...
+
     def preallocate(self, file: File, size: int) -> None:
         """Reserve space, extending the file to `size` with zeros; a full disk raises here."""
         ...

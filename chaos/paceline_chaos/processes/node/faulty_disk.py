@@ -159,6 +159,9 @@ class FaultyDisk:
     def warm(self, view: memoryview) -> Awaitable[None]:
         return self._inner.warm(view)
 
+    def release(self, view: memoryview) -> None:
+        self._inner.release(view)
+
     def preallocate(self, file: File, size: int) -> None:
         own = _own(file)
         self._change("preallocation", own.path, grows=size > self.size(file))

@@ -5,6 +5,7 @@ import os
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.support.log.builders import a_header, append
 
@@ -13,6 +14,7 @@ from paceline.platform.disk_real import RealDisk
 from paceline.records.header import Kind
 from paceline.types import PhysicalOffset
 from paceline_broker.log.commit_log import CommitLog
+from paceline_broker.log.segment import SHOWN_BYTES_MAX
 
 COLD_BYTES = 4 << 20
 
@@ -93,3 +95,27 @@ def test_residency_is_told_for_any_slice(tmp_path: Path) -> None:
     bytes(odd)
 
     assert not log.is_cold(odd)
+
+
+def test_reading_a_log_through_does_not_make_the_process_as_large(tmp_path: Path) -> None:
+    disk = RealDisk()
+    log, _ = CommitLog.open(disk, f"{tmp_path}/log", segment_size_bytes=8 << 20)
+    log.append(a_header(b"", position=0, kind=Kind.EPOCH_START), b"")
+    for fill in range(60 * 16):
+        append(log, 65536 - 96, fill=fill % 251)
+    log.flush_now()
+    log.set_confirm(log.end)
+    process = psutil.Process()
+    before = largest = process.memory_info().rss
+
+    position, total = 0, 0
+    while view := log.read(PhysicalOffset(position), 1 << 20):
+        total += sum(view[::4096])
+        position += len(view)
+        largest = max(largest, process.memory_info().rss)
+
+    assert position == log.end > 7 * SHOWN_BYTES_MAX
+    assert total > 0
+    assert largest - before < 2 * SHOWN_BYTES_MAX
+    log.close()
+    disk.close()

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
 from paceline.errors import StorageError
@@ -127,6 +128,25 @@ def test_a_mapping_sees_later_writes(disk: RealDisk, tmp_path: Path) -> None:
 
     assert bytes(view[5000:5005]) == b"hello"
     assert view.readonly
+
+
+def test_what_was_read_of_a_mapping_can_be_given_back(disk: RealDisk, tmp_path: Path) -> None:
+    size, process = 32 << 20, psutil.Process()
+    file = disk.open(f"{tmp_path}/f", create=True)
+    disk.writev(file, [bytes([7]) * size], 0)
+    view = disk.map(file, size)
+    before = process.memory_info().rss
+
+    assert view[::4096].tolist().count(7) == size // 4096
+    read = process.memory_info().rss
+    disk.release(view)
+    released = process.memory_info().rss
+
+    assert read - before > size // 2
+    assert released - before < size // 4
+    assert view[-1] == 7
+    disk.release(disk.map(file, 0))
+    file.close()
 
 
 def test_mapping_of_nothing_is_empty(disk: RealDisk, tmp_path: Path) -> None:
