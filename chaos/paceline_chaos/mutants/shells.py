@@ -156,7 +156,7 @@ def _lost_means_refused() -> list[Patch]:
 def _offset_of_the_first() -> list[Patch]:
     """Whoever sent a message of a batch is told the offset of its first."""
     result_of = results.result_of
-    return [(results, "result_of", lambda topic, batch, index: result_of(topic, batch, 0))]
+    return [(results, "result_of", lambda batch, index: result_of(batch, 0))]
 
 
 def _one_producer_id() -> list[Patch]:

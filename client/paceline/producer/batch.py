@@ -44,7 +44,6 @@ class Batch:
         "base_sequence",
         "bodies",
         "born_last",
-        "callbacks",
         "context",
         "cost_bytes",
         "deadline",
@@ -64,8 +63,10 @@ class Batch:
         "place",
         "properties",
         "queue",
-        "stored_at",
+        "records_max",
+        "shared",
         "tags",
+        "topic",
         "waiters",
     )
 
@@ -73,17 +74,20 @@ class Batch:
         self,
         queue: QueueKey,
         *,
+        topic: str = "",
         deadline: float,
         born_unix_ms: int,
         kind: Kind = Kind.NORMAL,
     ) -> None:
         self.queue = queue
+        self.topic = topic
         self.kind = kind
         self.dues: list[int] | None = [] if kind == Kind.DELAY else None
         """What each message says of its time (records/dues.py); `add_due` beside `add`."""
         self.deadline = deadline
         """Loop time in seconds at which the batch is given up."""
         self.bodies: list[bytes] = []
+        self.records_max = DELAYED_RECORDS_MAX if kind is Kind.DELAY else RECORDS_MAX
         self.keys: list[str | None] | None = None
         self.tags: list[str | None] | None = None
         self.properties: list[Mapping[str, str] | None] | None = None
@@ -108,19 +112,12 @@ class Batch:
         self.place: Place | None = None
         """Once it is answered: the segment that it is in, of a static topic."""
         self.error: PacelineError | None = None
-        self.stored_at: Any = None
-        """What ids of its messages are made of, once one was asked for; opaque here."""
+        self.shared: Any = None
+        """What results of its messages have in common, once one was asked for; opaque here."""
         # Whom the shell tells the outcome; opaque here.
         self.waiters: list[Any] = []
-        self.callbacks: list[tuple[Any, Any]] | None = None
         self.context: Any = None
         """Of hooks that were told that it leaves."""
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it has as many messages as a batch of its kind may have."""
-        most = DELAYED_RECORDS_MAX if self.kind is Kind.DELAY else RECORDS_MAX
-        return len(self.bodies) >= most
 
     @property
     def is_settled(self) -> bool:

@@ -48,11 +48,12 @@ class QueueOutbox(QueueBuffer):
         queue: QueueKey,
         new_producer_id: Callable[[], int],
         *,
+        topic: str,
         kind: Kind,
         lane: "BrokerSender",
         compression: Compression,
     ) -> None:
-        super().__init__(queue, new_producer_id, kind=kind, compression=compression)
+        super().__init__(queue, new_producer_id, topic=topic, kind=kind, compression=compression)
         self.lane = lane
 
     def never_sent(self) -> PacelineError:

@@ -94,7 +94,8 @@ class Dispatcher:
         return None if known is None else self._make_route(known)
 
     def _make_route(self, topic: TopicView) -> Route | None:
-        outboxes = [self._outbox(queue, self._kind) for queue in write_queues_of(topic)]
+        queues = write_queues_of(topic)
+        outboxes = [self._outbox(queue, self._kind, topic.topic) for queue in queues]
         if not outboxes:
             return None
         for outbox in self._of_all_kinds(outboxes):
@@ -111,13 +112,18 @@ class Dispatcher:
     def _introduction(self) -> dict[str, Any]:
         return introduction("producer", self._settings.group, self._client_id, sorted(self.routes))
 
-    def _outbox(self, queue: QueueKey, kind: Kind) -> QueueOutbox:
+    def _outbox(self, queue: QueueKey, kind: Kind, topic: str) -> QueueOutbox:
         kinds = self._outboxes.setdefault(queue, {})
         outbox = kinds.get(kind)
         if outbox is None:
             lane = self._lane(queue.group)
             outbox = kinds[kind] = QueueOutbox(
-                queue, self._new_producer_id, kind=kind, lane=lane, compression=self._compression
+                queue,
+                self._new_producer_id,
+                topic=topic,
+                kind=kind,
+                lane=lane,
+                compression=self._compression,
             )
             lane.outboxes.append(outbox)
         return outbox
@@ -178,7 +184,7 @@ class Dispatcher:
             for outbox in tuple(self._outboxes[queue].values()):
                 outbox.is_retired = True
                 if fresh is not None and topic.is_static:
-                    lead_on(outbox, self._outbox(fresh.queues[index], outbox.kind))
+                    lead_on(outbox, self._outbox(fresh.queues[index], outbox.kind, topic.topic))
                 self._on_progress(outbox)
 
     def _hand_on(self, outbox: QueueOutbox) -> None:
@@ -206,7 +212,7 @@ class Dispatcher:
             else:  # its keys shared a queue; where the number changes, order by key begins anew
                 key = next(filter(None, batch.keys or ()), "")
                 index = index_of_key(key.encode(), len(route.outboxes))
-            target = self._outbox(route.queues[index], batch.kind)
+            target = self._outbox(route.queues[index], batch.kind, batch.topic)
             target.adopt(batch)
             self._activate(target)
 
@@ -232,25 +238,48 @@ class Dispatcher:
         if not self._is_pump_scheduled:
             self.schedule_pump()
         key = message.key
-        # A copy: the batch is encoded later, and the application may change its own meanwhile.
-        properties = dict(message.properties) if message.properties else None
-        kind, due = self._kind, None
-        if message.delay_ms or message.delay_level or message.delivery_unix_ms:
-            kind, due = Kind.DELAY, due_of(message)
-        if _is_chosen(message, route):
-            batch = self._pinned_batch(route, self._index_of(route, message), cost, kind)
-            batch.is_named = batch.is_named or message.queue is not None
-            properties = stored_properties(message)
-        elif key:
-            batch = self._keyed_batch(route, key, cost, kind)
+        if (
+            message.properties
+            or message.delay_ms
+            or message.delay_level
+            or message.delivery_unix_ms
+            or message.queue is not None
+            or message.sharding
+            or message.priority is not None
+            or route.has_priorities
+        ):
+            batch, properties, due = self._special_batch(route, message, cost)
+            index = batch.add(message.body, key, message.tag, properties, self._born_unix_ms)
+            if due is not None:
+                batch.add_due(due)
         else:
-            batch = self._keyless_batch(route, cost, kind)
-        index = batch.add(message.body, key, message.tag, properties, self._born_unix_ms)
-        if due is not None:
-            batch.add_due(due)
+            kind = self._kind
+            if key:
+                batch = self._keyed_batch(route, key, cost, kind)
+            else:
+                batch = self._keyless_batch(route, cost, kind)
+            index = batch.add(message.body, key, message.tag, None, self._born_unix_ms)
         batch.cost_bytes += cost
         self.buffered_bytes += cost
         return batch, index
+
+    def _special_batch(
+        self, route: Route, message: Message, cost: int
+    ) -> tuple[Batch, dict[str, str] | None, int | None]:
+        """For a message with more than body, key and tag: its batch, the properties to store, and
+        what its batch says of its time."""
+        kind, due = self._kind, due_of(message)
+        if due is not None:
+            kind = Kind.DELAY
+        if _is_chosen(message, route):
+            batch = self._pinned_batch(route, self._index_of(route, message), cost, kind)
+            batch.is_named = batch.is_named or message.queue is not None
+        elif message.key:
+            batch = self._keyed_batch(route, message.key, cost, kind)
+        else:
+            batch = self._keyless_batch(route, cost, kind)
+        # A copy: the batch is encoded later, and the application may change its own meanwhile.
+        return batch, stored_properties(message), due
 
     def place_selected(
         self, route: Route, message: Message, cost: int, selector: Selector, arg: Any
@@ -270,7 +299,8 @@ class Dispatcher:
         else:
             batch = self._keyless_batch(route, cost)
         if len(batch.bodies) + len(messages) > RECORDS_MAX:
-            batch = self._open_batch(self._outbox(batch.queue, batch.kind), self._batch_bytes_max)
+            outbox = self._outbox(batch.queue, batch.kind, batch.topic)
+            batch = self._open_batch(outbox, self._batch_bytes_max)
         index, born = len(batch.bodies), self._born_unix_ms
         for message in messages:
             properties = stored_properties(message)
@@ -357,7 +387,8 @@ class Dispatcher:
             batch = self._keyless_batch(route, cost)
         if len(batch.bodies) + len(bodies) > RECORDS_MAX:
             # A cost that fits no open batch makes a new one.
-            batch = self._open_batch(self._outbox(batch.queue, batch.kind), self._batch_bytes_max)
+            outbox = self._outbox(batch.queue, batch.kind, batch.topic)
+            batch = self._open_batch(outbox, self._batch_bytes_max)
         index = batch.add_bodies(bodies, key, self._born_unix_ms)
         batch.cost_bytes += cost
         self.buffered_bytes += cost
@@ -368,18 +399,18 @@ class Dispatcher:
         return self._open_batch(outboxes[index_of_key(key.encode(), len(outboxes))], cost, kind)
 
     def _keyless_batch(self, route: Route, cost: int, kind: Kind = Kind.NORMAL) -> Batch:
-        if route.needs_key:
-            raise route.keyless()
         batch = route.sticky_batches.get(kind)
         if (
             batch is not None
-            and batch.encoded is None
             and batch.cost_bytes + cost <= self._batch_bytes_max
-            and not batch.is_full
+            and batch.encoded is None
             and self._deadline - batch.deadline <= JOIN_WINDOW_S
-            and not batch.is_settled
+            and batch.error is None
+            and len(batch.bodies) < batch.records_max
         ):
             return batch
+        if route.needs_key:
+            raise route.keyless()
         is_up = self._takes_delayed if kind == Kind.DELAY else self._is_up
         route.sticky = route.next_index(is_up, self._is_quick)
         batch = self._open_batch(route.outboxes[route.sticky], cost, kind)
@@ -388,7 +419,7 @@ class Dispatcher:
 
     def _open_batch(self, outbox: QueueOutbox, cost: int, kind: Kind = Kind.NORMAL) -> Batch:
         if outbox.kind is not kind:
-            outbox = self._outbox(outbox.queue, kind)
+            outbox = self._outbox(outbox.queue, kind, outbox.topic)
         self._active[outbox] = None
         outbox.lane.ready[outbox] = None
         return outbox.open_batch(
@@ -470,7 +501,7 @@ class Dispatcher:
             if route is None or outbox.is_retired:
                 continue
             index = route.next_index(is_up, self._is_quick)
-            target = self._outbox(route.queues[index], outbox.kind)
+            target = self._outbox(route.queues[index], outbox.kind, outbox.topic)
             if target.lane is lane or not target.lane.is_up:
                 continue
             for batch in outbox.give_away(self._settings.retry_times_when_send_failed):

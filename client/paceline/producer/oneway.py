@@ -20,7 +20,6 @@ from paceline.producer.hooks import SendHooks
 from paceline.producer.results import Sending
 from paceline.queues import QueueKey
 from paceline.records.header import Kind
-from paceline.types import TopicName
 from paceline.wire.stream import STATUS_OK
 
 
@@ -29,8 +28,10 @@ class Forgotten(Sending):
 
     __slots__ = ("_counts",)
 
-    def __init__(self, topic: TopicName, batch: Batch, counts: "OnewayCounts") -> None:
-        super().__init__(topic, batch, 0)
+    def __init__(
+        self, batch: Batch, loop: asyncio.AbstractEventLoop, counts: "OnewayCounts"
+    ) -> None:
+        super().__init__(batch, 0, loop)
         self._counts = counts
 
     def fail(self, error: PacelineError) -> None:
@@ -103,7 +104,7 @@ class OnewayQueue:
         return (
             batch is not None
             and batch.cost_bytes + cost <= self._batch_bytes_max
-            and not batch.is_full
+            and len(batch.bodies) < batch.records_max
         )
 
     def put(self, connection: BrokerConnection) -> None:

@@ -45,7 +45,7 @@ from paceline.producer.route import Route
 from paceline.producer.selectors import Selector, selected
 from paceline.producer.settings import ProducerSettings
 from paceline.producer.topic_creator import TopicMaker
-from paceline.producer.validation import check_delay, check_key, check_unit, cost_of, own_copy
+from paceline.producer.validation import Limits, check_key, check_unit, cost_of, own_copy
 from paceline.producer.write_permission import wiped
 from paceline.queues import write_queues_of
 from paceline.records.header import RECORDS_MAX, Kind
@@ -72,7 +72,11 @@ class Producer(Client):
             self._settings.client_id or f"producer-{self._cluster.random.token(8).hex()}"
         )
         self._buffer_bytes_max = self._settings.buffer_bytes_max
-        self._body_bytes_max = self._settings.max_message_size
+        self._limits = Limits(
+            self._settings.max_message_size,
+            self._settings.timer_max_delay_sec,
+            self._cluster.clock.unix_ms,
+        )
         self._forbidden_hooks = self._settings.forbidden_hooks
         self._dispatch = Dispatcher(
             self._cluster,
@@ -87,6 +91,7 @@ class Producer(Client):
             is_wanted=lambda topic: topic in self._parked,
             on_refused=self._topic_refused,
         )
+        self._routes = self._dispatch.routes
         self._parked: dict[str, deque[Parked]] = {}
         self._parked_bytes = 0
         self._idle_waiters: list[asyncio.Future[None]] = []
@@ -145,7 +150,12 @@ class Producer(Client):
             self._check_waiting_room(cost, 2 * self._buffer_bytes_max)
         if selector is not None:
             return self._send_selected(message, cost, selector, arg)
-        return self._send(message, cost)
+        topic = message.topic
+        route = self._routes.get(topic)
+        if route is None or not self._has_room(topic, cost):
+            return self._park_message(message, cost)
+        batch, index = self._dispatch.place(route, message, cost)
+        return Sending(batch, index, self._loop)
 
     def send_nowait(self, message: Message, callback: OnSent | None = None) -> None:
         """Send one message; `callback(result, error)` is called with the outcome, if given.
@@ -154,9 +164,16 @@ class Producer(Client):
         """
         cost = self._cost_of(message)
         self._check_waiting_room(cost, self._buffer_bytes_max)
-        sending = self._send(message, cost)
+        topic = message.topic
+        route = self._routes.get(topic)
+        if route is None or not self._has_room(topic, cost):
+            sending = self._park_message(message, cost)
+            if callback is not None:
+                sending.on_sent(callback)
+            return
+        batch, index = self._dispatch.place(route, message, cost)
         if callback is not None:
-            sending.on_sent(callback)
+            batch.waiters += (callback, index)
 
     def send_oneway(self, message: Message) -> None:
         """Put one message on the wire and forget it: no retry, no outcome; it may be lost.
@@ -166,12 +183,12 @@ class Producer(Client):
         """
         cost = self._cost_of(message)
         self._check_waiting_room(cost, self._buffer_bytes_max)
-        route = self._dispatch.routes.get(message.topic)
+        route = self._routes.get(message.topic)
         if route is not None and self._has_room(message.topic, cost):
             self._dispatch.place_oneway(route, message, cost)
             return
         kept = own_copy(message)
-        sending = Forgotten(TopicName(message.topic), placeholder(), self.oneway)
+        sending = Forgotten(placeholder(), self._loop, self.oneway)
 
         def place(to: Route) -> tuple[Batch, int]:
             self._dispatch.place_oneway(to, kept, cost)
@@ -220,10 +237,10 @@ class Producer(Client):
             kept[0].queue = queue
             return self._dispatch.place_unit(to, kept, cost)
 
-        route = self._dispatch.routes.get(topic)
+        route = self._routes.get(topic)
         if route is not None and self._has_room(topic, cost):
-            return SendingMany([Run(TopicName(topic), *place(route), len(kept))])
-        run = Run(TopicName(topic), placeholder(), 0, len(kept))
+            return SendingMany([Run(*place(route), self._loop, len(kept))])
+        run = Run(placeholder(), 0, self._loop, len(kept))
         return SendingMany([self._park(topic, cost, run, place)])
 
     def send_many(self, messages: Iterable[Message]) -> SendingMany:
@@ -249,11 +266,10 @@ class Producer(Client):
             check_topic_name(topic)  # it says what a name is
         listed = list(bodies)
         overhead = MESSAGE_OVERHEAD_BYTES + (check_key(key) if key else 0)
-        body_bytes_max = self._body_bytes_max
         if (
             set(map(type, listed)) - {bytes}
-            or max(map(len, listed), default=0) > body_bytes_max
-            or (self._forbidden_hooks)
+            or max(map(len, listed), default=0) > self._limits.body_bytes_max
+            or self._forbidden_hooks
         ):
             for body in listed:
                 self._cost_of(Message(topic, body, key))
@@ -321,15 +337,9 @@ class Producer(Client):
         """Bytes charged for a message; refuses what no broker would take."""
         if self._is_closed:
             raise self._closed()
-        cost = cost_of(message, self._body_bytes_max, is_library=is_library)
+        cost = cost_of(message, self._limits, is_library=is_library)
         if self._forbidden_hooks:
             check_allowed(self._forbidden_hooks, message)
-        if message.delay_ms or message.delivery_unix_ms:
-            check_delay(
-                message,
-                longest_s=self._settings.timer_max_delay_sec,
-                now_unix_ms=self._cluster.clock.unix_ms(),
-            )
         return cost
 
     def _forked(self) -> None:
@@ -345,23 +355,23 @@ class Producer(Client):
 
     def _send(self, message: Message, cost: int) -> Sending:
         topic = message.topic
-        route = self._dispatch.routes.get(topic)
+        route = self._routes.get(topic)
         if route is None or not self._has_room(topic, cost):
             return self._park_message(message, cost)
         batch, index = self._dispatch.place(route, message, cost)
-        return Sending(TopicName(topic), batch, index)
+        return Sending(batch, index, self._loop)
 
     def _send_selected(self, message: Message, cost: int, selector: Selector, arg: Any) -> Sending:
         topic = message.topic
-        route = self._dispatch.routes.get(topic)
+        route = self._routes.get(topic)
         if route is not None and self._has_room(topic, cost):
             batch, index = self._dispatch.place_selected(route, message, cost, selector, arg)
-            return Sending(TopicName(topic), batch, index)
+            return Sending(batch, index, self._loop)
         kept = own_copy(message)
         return self._park(
             topic,
             cost,
-            Sending(TopicName(topic), placeholder(), 0),
+            Sending(placeholder(), 0, self._loop),
             lambda to: self._dispatch.place_selected(to, kept, cost, selector, arg),
         )
 
@@ -373,18 +383,18 @@ class Producer(Client):
         )
 
     def _send_chunk(self, topic: str, bodies: list[bytes], key: str | None, cost: int) -> Sending:
-        route = self._dispatch.routes.get(topic)
+        route = self._routes.get(topic)
         if route is not None and self._has_room(topic, cost):
             batch, index = self._dispatch.place_bodies(route, bodies, key, cost)
-            return Run(TopicName(topic), batch, index, len(bodies))
-        sending = Run(TopicName(topic), placeholder(), 0, len(bodies))
+            return Run(batch, index, self._loop, len(bodies))
+        sending = Run(placeholder(), 0, self._loop, len(bodies))
         return self._park(
             topic, cost, sending, lambda to: self._dispatch.place_bodies(to, bodies, key, cost)
         )
 
     def _park_message(self, message: Message, cost: int) -> Sending:
         kept = own_copy(message)
-        sending = Sending(TopicName(message.topic), placeholder(), 0)
+        sending = Sending(placeholder(), 0, self._loop)
         return self._park(
             message.topic, cost, sending, lambda to: self._dispatch.place(to, kept, cost)
         )
@@ -402,7 +412,7 @@ class Producer(Client):
         self._parked_bytes += cost
         self._cluster.start()
         self._dispatch.keep_sweeping()
-        if topic not in self._dispatch.routes:
+        if topic not in self._routes:
             self._on_change()  # the topic may be known, only not used yet
             if self._cluster.lacks(topic) and topic in self._parked:
                 self._maker.want(topic)

@@ -61,6 +61,7 @@ class QueueBuffer:
         "producer_id",
         "queue",
         "successor",
+        "topic",
         "unsent",
     )
 
@@ -69,6 +70,7 @@ class QueueBuffer:
         queue: QueueKey,
         new_producer_id: Callable[[], int],
         *,
+        topic: str = "",
         kind: Kind = Kind.NORMAL,
         compression: Compression = NO_COMPRESSION,
     ) -> None:
@@ -82,6 +84,7 @@ class QueueBuffer:
         self.is_behind = False
         """Another one, of the segment before, has yet to hand on what it has."""
         self.queue = queue
+        self.topic = topic
         self.kind = kind
         """What waits for its time has no order with what does not, and may be refused for longer
         (full timers): with a numbering of its own (R31) that is no gap before the others."""
@@ -136,11 +139,17 @@ class QueueBuffer:
             last = self.unsent[-1]
             if (
                 last.cost_bytes + size_bytes <= batch_bytes_max
-                and not last.is_full
+                and len(last.bodies) < last.records_max
                 and deadline - last.deadline <= JOIN_WINDOW_S
             ):
                 return last
-        batch = Batch(self.queue, deadline=deadline, born_unix_ms=born_unix_ms, kind=self.kind)
+        batch = Batch(
+            self.queue,
+            topic=self.topic,
+            deadline=deadline,
+            born_unix_ms=born_unix_ms,
+            kind=self.kind,
+        )
         self.unsent.append(batch)
         return batch
 

@@ -1,7 +1,8 @@
 """What `Producer.send` gives back: light awaitables on the fate of a batch, and their results."""
 
-import asyncio
+from asyncio import AbstractEventLoop, Future, get_running_loop
 from collections.abc import Callable, Coroutine, Generator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 from paceline.errors import PacelineError
@@ -16,6 +17,7 @@ from paceline.wire.stream import (
 )
 
 ResultT = TypeVar("ResultT", covariant=True)
+_new_tuple = tuple.__new__
 
 
 class StoredAt(NamedTuple):
@@ -115,16 +117,22 @@ class Sending(_Awaited[SendResult]):
     says that it certainly is not; OutcomeUnknownError that nobody knows.
     """
 
-    __slots__ = ("_batch", "_index", "_topic")
+    __slots__ = ("_batch", "_index", "_loop")
 
-    def __init__(self, topic: TopicName, batch: Batch, index: int) -> None:
-        self._topic = topic
+    def __init__(self, batch: Batch, index: int, loop: AbstractEventLoop) -> None:
+        """`loop`: the producer's, where it is awaited."""
         self._batch = batch
         self._index = index
+        self._loop = loop
 
     def __await__(self) -> Generator[Any, None, SendResult]:
-        yield from self.wait()
-        return self.result()
+        batch = self._batch
+        if batch.answer is not None or batch.error is not None:
+            return _at_once(self)
+        # A future per waiter: one shared by all would be cancelled with the first waiter.
+        waiter: Future[SendResult] = Future(loop=self._loop)
+        batch.waiters += (waiter, self._index)
+        return waiter.__await__()
 
     def done(self) -> bool:
         """Whether the outcome is known."""
@@ -132,19 +140,11 @@ class Sending(_Awaited[SendResult]):
 
     def result(self) -> SendResult:
         """The result of a message that is done; raises its error."""
-        return result_of(self._topic, self._batch, self._index)
-
-    def wait(self) -> Generator[Any, None, None]:
-        """Suspend the running task until the outcome is known."""
-        # A future per waiter: one shared by all would be cancelled with the first waiter.
-        while (batch := self._batch).answer is None and batch.error is None:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            batch.waiters.append(waiter)
-            yield from waiter
+        return result_of(self._batch, self._index)
 
     def result_at(self, index: int) -> SendResult:
         """The result of the message `index` places after the first of this one's `count`."""
-        return result_of(self._topic, self._batch, self._index + index)
+        return result_of(self._batch, self._index + index)
 
     @property
     def count(self) -> int:
@@ -160,19 +160,15 @@ class Sending(_Awaited[SendResult]):
         """Call `callback` with the outcome, later."""
         batch = self._batch
         if batch.is_settled:  # refused when it was placed: there is no such queue
-            asyncio.get_running_loop().call_soon(_call_back, self, callback, batch.error)
-            return
-        if batch.callbacks is None:
-            batch.callbacks = []
-        batch.callbacks.append((self, callback))
+            self._loop.call_soon(wake, batch)
+        batch.waiters += (callback, self._index)
 
     def settle_into(self, batch: Batch, index: int) -> None:
         """Only for the producer: the message was waiting for room or a route and is placed now."""
-        placeholder, self._batch, self._index = self._batch, batch, index
-        for _, callback in placeholder.callbacks or ():
-            self.on_sent(callback)
-        placeholder.callbacks = None
-        wake(placeholder)
+        assert not batch.is_settled
+        for waiter in self._batch.waiters[::2]:
+            batch.waiters += (waiter, index)
+        self._batch, self._index = batch, index
 
     def fail(self, error: PacelineError) -> None:
         """Only for the producer: it was given up while it waited for room or a route."""
@@ -185,8 +181,8 @@ class Run(Sending):
 
     __slots__ = ("_count",)
 
-    def __init__(self, topic: TopicName, batch: Batch, index: int, count: int) -> None:
-        super().__init__(topic, batch, index)
+    def __init__(self, batch: Batch, index: int, loop: AbstractEventLoop, count: int) -> None:
+        super().__init__(batch, index, loop)
         self._count = count
 
     @property
@@ -207,7 +203,9 @@ class SendingMany(_Awaited["SendResults"]):
 
     def __await__(self) -> Generator[Any, None, "SendResults"]:
         for run in self._runs:
-            yield from run.wait()
+            if not run.done():
+                with suppress(PacelineError):  # raised below, when all have their outcomes
+                    yield from run.__await__()
         for run in self._runs:
             run.result()
         return self.results()
@@ -248,56 +246,78 @@ class SendResults(Sequence[SendResult]):
         raise IndexError(index)
 
 
-def result_of(topic: TopicName, batch: Batch, index: int) -> SendResult:
+def result_of(batch: Batch, index: int) -> SendResult:
     """Result of the message at `index` of a settled batch; raises a copy of the batch's error."""
+    shared = batch.shared
+    if shared is None:
+        shared = batch.shared = _shared_by_results(batch)
+    topic, group, queue, base, epoch, is_duplicate, is_confirmed, stored_at, is_plain = shared
+    # As `SendResult(...)`, at a third of its time: one for each message.
+    result = _new_tuple(
+        SendResult,
+        (
+            topic,
+            group,
+            queue,
+            base + index,
+            epoch,
+            is_duplicate,
+            is_confirmed,
+            None,
+            None,
+            None,
+            stored_at,
+            index,
+        ),
+    )
+    return result if is_plain else _completed(result, batch)
+
+
+def _shared_by_results(batch: Batch) -> tuple[Any, ...]:
+    """What results of one batch have in common, and whether that and the number are all."""
     answer = batch.answer
     if answer is None:
         assert batch.error is not None, "the outcome is not known yet"
         raise copy_error(batch.error)
     _, group, queue = batch.queue
     flags = answer.flags
-    offset = -1 if flags & PRODUCE_FLAG_OFFSET_UNKNOWN else answer.base_queue_offset + index
-    handle = None
-    if batch.kind == Kind.DELAY and offset >= 0:
-        place = OffsetMessageId(group, answer.base_queue_offset, index)
-        offset, handle = -1, make_handle(RECALL, place)
-    number = logical = None
-    if batch.place is not None:
-        number, segment = batch.place
-        logical = segment.logical(offset) if offset >= 0 else -1
-    stored_at = batch.stored_at
-    if stored_at is None:
-        stored_at = _stored_at(batch, group, answer.position)
-    # As `SendResult(...)`, at a third of its time: one for each message.
-    return tuple.__new__(
-        SendResult,
-        (
-            topic,
-            group,
-            queue,
-            offset,
-            answer.master_epoch,
-            bool(flags & PRODUCE_FLAG_DUPLICATE),
-            not flags & PRODUCE_FLAG_UNCONFIRMED,
-            handle,
-            number,
-            logical,
-            stored_at,
-            index,
-        ),
+    stored_at = None
+    if batch.encoded is not None:
+        header = parse_header(batch.encoded)
+        if header.producer_id:
+            producer = unique_key(header, 0, group).rpartition(":")[0]
+            stored_at = StoredAt(group, answer.position, producer, header.base_sequence)
+    return (
+        batch.topic,
+        group,
+        queue,
+        answer.base_queue_offset,
+        answer.master_epoch,
+        bool(flags & PRODUCE_FLAG_DUPLICATE),
+        not flags & PRODUCE_FLAG_UNCONFIRMED,
+        stored_at,
+        batch.kind != Kind.DELAY
+        and batch.place is None
+        and not flags & PRODUCE_FLAG_OFFSET_UNKNOWN,
     )
 
 
-def _stored_at(batch: Batch, group: GroupName, position: int) -> StoredAt | None:
-    """Made once for a batch, with its first result."""
-    if batch.encoded is None:
-        return None
-    header = parse_header(batch.encoded)
-    if not header.producer_id:
-        return None
-    producer = unique_key(header, 0, group).rpartition(":")[0]
-    stored_at = batch.stored_at = StoredAt(group, position, producer, header.base_sequence)
-    return stored_at
+def _completed(result: SendResult, batch: Batch) -> SendResult:
+    """The result of a message that is delayed, or in a static topic, or an old duplicate."""
+    answer, offset = batch.answer, result.queue_offset
+    assert answer is not None
+    handle = number = logical = None
+    if answer.flags & PRODUCE_FLAG_OFFSET_UNKNOWN:
+        offset = QueueOffset(-1)
+    elif batch.kind == Kind.DELAY:
+        place = OffsetMessageId(result.group, answer.base_queue_offset, result.number)
+        offset, handle = QueueOffset(-1), make_handle(RECALL, place)
+    if batch.place is not None:
+        number, segment = batch.place
+        logical = segment.logical(offset) if offset >= 0 else -1
+    return result._replace(
+        queue_offset=offset, recall_handle=handle, logical_queue=number, logical_offset=logical
+    )
 
 
 def copy_error(error: PacelineError) -> PacelineError:
@@ -307,24 +327,30 @@ def copy_error(error: PacelineError) -> PacelineError:
     return copy
 
 
+def _at_once(sending: Sending) -> Generator[Any, None, SendResult]:
+    """Awaited, it does not suspend."""
+    return sending.result()
+    yield
+
+
 def wake(batch: Batch) -> None:
-    """Tell everybody who waits for the batch that it has an outcome (or another place)."""
+    """Tell everybody who waits for the batch that it has an outcome."""
     waiters, batch.waiters = batch.waiters, []
-    for waiter in waiters:
-        if not waiter.done():
-            waiter.set_result(None)
-    callbacks, batch.callbacks = batch.callbacks, None
-    for sending, callback in callbacks or ():
-        _call_back(sending, callback, batch.error)
-
-
-def _call_back(sending: Sending, callback: OnSent, error: PacelineError | None) -> None:
-    try:
-        if error is None:
-            callback(sending.result(), None)
+    error = batch.error
+    pairs = iter(waiters)
+    for waiter, index in zip(pairs, pairs, strict=True):
+        result = result_of(batch, index) if error is None else None
+        if waiter.__class__ is not Future:
+            try:
+                waiter(result, error and copy_error(error))
+            except Exception as failure:  # the application's code: others are told all the same
+                get_running_loop().call_exception_handler(
+                    {"message": "a callback of Producer.send_nowait failed", "exception": failure}
+                )
+        elif waiter.done():
+            continue  # cancelled
+        elif error is None:
+            waiter.set_result(result)
         else:
-            callback(None, copy_error(error))
-    except Exception as failure:  # the application's code: it must not stop the other batches
-        asyncio.get_running_loop().call_exception_handler(
-            {"message": "a callback of Producer.send_nowait failed", "exception": failure}
-        )
+            waiter.set_exception(copy_error(error))
+            waiter._log_traceback = False  # whoever waited may have gone

@@ -3,8 +3,8 @@
 One bad message would spoil the whole batch that it rides in, so each is looked at when it is given.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import orjson
 
@@ -28,7 +28,17 @@ _KEY_PLAIN = 64
 """Shorter ASCII keys need no closer look: the usual ones."""
 
 
-def cost_of(message: Message, body_bytes_max: int, *, is_library: bool = False) -> int:
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a producer takes."""
+
+    body_bytes_max: int
+    delay_s_max: int
+    unix_ms: Callable[[], int]
+    """The wall clock."""
+
+
+def cost_of(message: Message, limits: Limits, *, is_library: bool = False) -> int:
     """Bytes charged for a message. BadRequestError, TooLargeError: it is wrong in itself.
 
     `is_library`: this library sets properties of the system; applications may not.
@@ -41,10 +51,9 @@ def cost_of(message: Message, body_bytes_max: int, *, is_library: bool = False) 
             f"a body must be bytes, not {type(body).__name__}; encode text first", field="body"
         )
     size = len(body)
-    if size > body_bytes_max:
-        raise TooLargeError(
-            f"a body of {size} bytes is over {body_bytes_max}", limit=body_bytes_max
-        )
+    if size > limits.body_bytes_max:
+        limit = limits.body_bytes_max
+        raise TooLargeError(f"a body of {size} bytes is over {limit}", limit=limit)
     key = message.key
     if key:
         is_plain = key.__class__ is str and len(key) <= _KEY_PLAIN and key.isascii()
@@ -62,6 +71,7 @@ def cost_of(message: Message, body_bytes_max: int, *, is_library: bool = False) 
         if message.properties and not is_library:
             check_application_properties(message.properties)
         size += _checked_extras(message)
+        _check_delay(message, limits)
     return size + MESSAGE_OVERHEAD_BYTES
 
 
@@ -75,15 +85,15 @@ def due_of(message: Message) -> int | None:
     return written_due(message.delay_level, message.delay_ms, message.delivery_unix_ms)
 
 
-def check_delay(message: Message, *, longest_s: int, now_unix_ms: int) -> None:
+def _check_delay(message: Message, limits: Limits) -> None:
     """Refuse a time that is too far away. Of a level only the broker knows the delay."""
     due = due_of(message)
     if due is None or message.delay_level:
         return
-    delay_ms = -due if due < 0 else due - now_unix_ms
-    if delay_ms > longest_s * 1000:
+    delay_ms = -due if due < 0 else due - limits.unix_ms()
+    if delay_ms > limits.delay_s_max * 1000:
         raise BadRequestError(
-            f"a delay of {delay_ms // 1000} s is over timer_max_delay_sec, {longest_s} s",
+            f"a delay of {delay_ms // 1000} s is over timer_max_delay_sec, {limits.delay_s_max} s",
             field="delay_ms" if due < 0 else "delivery_unix_ms",
         )
 
@@ -143,7 +153,6 @@ def _check_text(text: str, field: str, limit: int) -> int:
 
 def _checked_extras(message: Message) -> int:
     """Bytes of tag and properties; refuses what the codec would refuse for the whole batch."""
-    due_of(message)
     size = _check_text(message.tag or "", "tag", TAG_BYTES_MAX)
     if message.queue is not None and message.queue.topic != message.topic:
         raise BadRequestError(

@@ -1,15 +1,18 @@
 """The producer against the fake cluster."""
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
 from tests.support.client.fake_cluster import FakeCluster
 from tests.support.client.fake_log import Fault
+from tests.support.http.turns import turn
 
 from paceline.errors import (
     BadNameError,
     BadRequestError,
+    OutcomeUnknownError,
     PacelineError,
     PayloadLimitError,
     ShuttingDownError,
@@ -283,6 +286,38 @@ async def test_cancelling_one_waiter_leaves_the_others_of_its_batch_waiting() ->
     assert tasks[0].result() == 0
     assert tasks[1].cancelled()
     assert tasks[2].result() == 2
+
+
+async def test_an_error_reaches_all_who_wait_and_nobody_who_waits_no_more() -> None:
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    failed: list[PacelineError | None] = []
+    async with FakeCluster() as cluster:
+        cluster.add_topic("orders", 1)
+        async with Producer(cluster.controller) as producer:
+            await producer.send(Message("orders", b"first"))
+            sending = producer.send(Message("orders", b"second"))
+            sending.on_sent(lambda result, error: failed.append(error))
+
+            async def wait() -> SendResult:
+                return await sending
+
+            waiting = asyncio.gather(wait(), wait(), return_exceptions=True)
+            await turn()
+            given_up = sending.__await__()
+            next(given_up)
+            given_up.close()
+            (outbox,) = producer._dispatch._active
+            outbox.fail_all(ShuttingDownError("given up"))
+            producer._dispatch._on_progress(outbox)
+            outcomes = await waiting
+    del given_up
+    gc.collect()
+
+    assert [type(outcome) for outcome in outcomes] == [OutcomeUnknownError] * 2
+    assert outcomes[0] is not outcomes[1]
+    assert [type(error) for error in failed] == [OutcomeUnknownError]
+    assert told == []
 
 
 async def test_posts_carry_batches_when_streams_are_refused() -> None:
