@@ -20,7 +20,7 @@ from paceline.wire.rights import ANYBODY, KNOWN_USER, Need, Needs, ResourceType
 
 ROOT = Path(__file__).parents[2]
 
-_PROCESSES = ("broker", "controller", "gateway")
+_PROCESSES = ("broker", "container", "controller", "gateway")
 
 _RETRY = {
     Retry.NEVER: "no",
@@ -260,8 +260,10 @@ def documents() -> dict[Path, str]:
 
 
 def _example(process: str) -> str:
-    module = importlib.import_module(f"paceline_{process}.config")
-    title = f"Settings of one {process}: paceline-{process} --config FILE"
+    package = {"container": "paceline_broker.container"}.get(process, f"paceline_{process}")
+    module = importlib.import_module(f"{package}.config")
+    program = {"container": "broker-container"}.get(process, process)
+    title = f"Settings of one {process}: paceline-{program} --config FILE"
     return example_toml(getattr(module, f"{process.capitalize()}Config"), title=title)
 
 

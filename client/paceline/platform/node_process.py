@@ -27,6 +27,7 @@ EXIT_BROKEN = 70
 """It ended by a bug (EX_SOFTWARE of sysexits.h)."""
 _MIB = 1024 * 1024
 _FILES_MAX = 1_048_576
+_PR_SET_PDEATHSIG = 1
 # M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_THRESHOLD of glibc's malloc.h. Without them every block of
 # more than 128 KiB goes back to the kernel and is faulted in anew (DESIGN 3, measured 1.5 to 7 x).
 _MALLOC_OPTIONS = ((-1, 512 * _MIB), (-2, 16 * _MIB), (-3, 128 * _MIB))
@@ -133,18 +134,21 @@ def run_command(command: click.Command, arguments: list[str]) -> int:
     return 0
 
 
-def be_program(log_path: Path, program: Callable[[], int]) -> NoReturn:
-    """In a forked child: input from nowhere, all output into a log file, then the program; its
-    value is the exit code. Never returns: what the parent had on its stack is not this process's.
+def be_program(log_path: Path | None, program: Callable[[], int]) -> NoReturn:
+    """In a forked child: input from nowhere, all output into a log file (None: where the parent's
+    goes), then the program; its value is the exit code. Never returns: what the parent had on its
+    stack is not this process's.
     """
     status = EXIT_BROKEN
     try:
-        log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         null = os.open(os.devnull, os.O_RDONLY)
-        for source, target in ((null, 0), (log, 1), (log, 2)):
-            os.dup2(source, target)
+        os.dup2(null, 0)
         os.close(null)
-        os.close(log)
+        if log_path is not None:
+            log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            os.close(log)
         status = program()
     except SystemExit as wanted:
         status = wanted.code if isinstance(wanted.code, int) else 1
@@ -156,6 +160,20 @@ def be_program(log_path: Path, program: Callable[[], int]) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
+
+
+def end_with_parent() -> None:
+    """In a child: Ctrl-C is the parent's to handle; whose parent vanished ends (Linux)."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def cores_here() -> int:
+    """Cores that this process may use."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def tune_malloc() -> None:

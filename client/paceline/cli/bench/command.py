@@ -19,7 +19,7 @@ from paceline.cli.bench.figures import CpuMeter
 from paceline.cli.bench.model import MODEL_CASES, run_model_case
 from paceline.cli.bench.report import check_report, print_table, write_report
 from paceline.cli.local.local_client import find_master, wait_ready
-from paceline.cli.local.local_cluster import ClusterPlan, LocalCluster
+from paceline.cli.local.local_cluster import ClusterPlan, LocalCluster, Node
 from paceline.cli.options import FiniteRange
 from paceline.errors import ConfigError
 from paceline.platform.event_loop import run_loop
@@ -42,6 +42,7 @@ class _Options:
     size: int
     seconds: float
     queues: int
+    groups: int
     behind_mib: int
     has_own_core: bool
     has_tls: bool
@@ -61,6 +62,13 @@ class _Options:
 @click.option("--size", type=click.IntRange(1, 1 << 20), default=1024, show_default=True)
 @click.option("--seconds", type=FiniteRange(0.2, 600), default=3.0, show_default=True)
 @click.option("--queues", type=click.IntRange(1, 64), default=1, show_default=True)
+@click.option(
+    "--groups",
+    type=click.IntRange(1, 16),
+    default=1,
+    show_default=True,
+    help="Broker groups, each of --replicas brokers; topics are in all of them.",
+)
 @click.option(
     "--behind-mib",
     type=click.IntRange(1, 65_536),
@@ -86,6 +94,7 @@ def command(
     size: int,
     seconds: float,
     queues: int,
+    groups: int,
     behind_mib: int,
     own_core: bool,
     tls: bool,
@@ -108,6 +117,7 @@ def command(
             size=size,
             seconds=seconds,
             queues=queues,
+            groups=groups,
             behind_mib=behind_mib,
             has_own_core=own_core,
             has_tls=tls,
@@ -137,7 +147,7 @@ def _same_flags() -> list[str]:
     """The flags of this call that a child run of the same bench gets too."""
     context = click.get_current_context()
     flags: list[str] = []
-    for name in ("inflight", "size", "seconds", "queues", "behind_mib"):
+    for name in ("inflight", "size", "seconds", "queues", "groups", "behind_mib"):
         flags += [f"--{name.replace('_', '-')}", str(context.params[name])]
     flags += [f"--{name.replace('_', '-')}" for name in ("own_core", "tls") if context.params[name]]
     for case in context.params["chosen"]:
@@ -173,6 +183,7 @@ def _run_one(options: _Options, *, as_json: bool) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as folder:
         plan = ClusterPlan(
             data_dir=Path(folder),
+            groups=options.groups,
             brokers_per_group=options.replicas,
             port=0,
             durability=options.durability,
@@ -192,9 +203,11 @@ async def _measure(
 ) -> list[dict[str, Any]]:
     await wait_ready(cluster)
     bootstrap = cluster.bootstrap()
-    found = await find_master(cluster, "g1")
-    assert found is not None
-    master, _ = found
+    masters = []
+    for number in range(1, options.groups + 1):
+        found = await find_master(cluster, f"g{number}")
+        assert found is not None
+        masters.append(found[0])
     await cases.create_topic(bootstrap, TOPIC, queues=options.queues)
     setting = cases.BenchSetting(
         bootstrap=bootstrap,
@@ -203,7 +216,7 @@ async def _measure(
         seconds=options.seconds,
         replicas=options.replicas,
         durability=options.durability,
-        meter=CpuMeter(_processes(cluster, master.name)),
+        meter=CpuMeter(_processes(cluster, masters)),
     )
     rows: list[dict[str, Any]] = []
     for case in options.chosen:
@@ -225,7 +238,7 @@ async def _measure(
             measured = await run_model_case(case, setting)
         else:
             measured = await cases.run_case(
-                case, setting, inflight=options.inflight, master_address=master.address
+                case, setting, inflight=options.inflight, master_address=masters[0].address
             )
         for figures in measured:
             rows.append(figures.to_json())
@@ -234,13 +247,15 @@ async def _measure(
     return rows
 
 
-def _processes(cluster: LocalCluster, master: str) -> dict[str, int]:
+def _processes(cluster: LocalCluster, masters: Sequence[Node]) -> dict[str, int]:
     processes = {"client": os.getpid()}
     replicas = 0
     for node in cluster.nodes:
         assert node.pid is not None
-        if node.name == master:
+        if node is masters[0]:
             processes["master"] = node.pid
+        elif node in masters:
+            processes[f"master{masters.index(node) + 1}"] = node.pid
         elif node.role == "broker":
             replicas += 1
             processes[f"replica{replicas}"] = node.pid

@@ -10,7 +10,6 @@ Files: `<data_dir>/<node>.toml` (configuration), `<data_dir>/<node>/` (data), `<
 """
 
 import contextlib
-import ctypes
 import fcntl
 import os
 import signal
@@ -34,7 +33,7 @@ from paceline.cli.local.local_gateways import (
 )
 from paceline.errors import ConfigError
 from paceline.platform.address import Address
-from paceline.platform.node_process import be_program
+from paceline.platform.node_process import be_program, end_with_parent
 from paceline.platform.runtime import SystemClock, SystemRandom
 from paceline.platform.secret import ClusterSecrets, make_secret
 from paceline.security.node_proof import NodeProofs, proofs_of_operator
@@ -50,7 +49,6 @@ BROKERS_MAX = 64
 """Of all groups together: each is a process of some 60 MiB."""
 _WORDS_MAX = 300
 """A sentence fits."""
-_PR_SET_PDEATHSIG = 1
 if TYPE_CHECKING:
     from paceline.net.connect import ConnectSettings
 
@@ -236,7 +234,7 @@ class LocalCluster:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=_detach_from_terminal,
+                preexec_fn=end_with_parent,
             )
         process.returncode = 0  # this process reaps by pid in `reap`; keep Popen from waiting too
         node.pid, node.exit_status = process.pid, None
@@ -488,12 +486,5 @@ def _fork_node(node: Node, program: NodeMain) -> int:
 
 
 def _run_detached(node: Node, program: NodeMain) -> int:
-    _detach_from_terminal()
+    end_with_parent()
     return program(["--config", str(node.config_path)])
-
-
-def _detach_from_terminal() -> None:
-    """Ctrl-C is the launcher's to handle; a node whose launcher vanished ends (Linux)."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

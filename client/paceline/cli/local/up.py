@@ -33,6 +33,7 @@ from paceline.cli.local.local_cluster import (
 )
 from paceline.cli.local.local_gateways import GATEWAYS_MAX, parse_doors
 from paceline.errors import BadRequestError, ConfigError, DeadlineError, PacelineError
+from paceline.platform.node_process import cores_here
 from paceline.platform.runtime import SystemClock, cancel_and_wait, pause, spawn
 from paceline.wire.cluster import ClusterView
 
@@ -47,6 +48,15 @@ READY_TIMEOUT_MS = 30_000
 RESTART_AFTER_MS = 2_000
 
 
+class _Groups(click.IntRange):
+    """A number, or "auto", which is 0 here."""
+
+    name = "number or auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        return 0 if value == "auto" else super().convert(value, param, ctx)
+
+
 @click.command("up")
 @click.option("--data-dir", type=click.Path(path_type=Path), default=Path("paceline-data"))
 @click.option(
@@ -58,10 +68,10 @@ RESTART_AFTER_MS = 2_000
 )
 @click.option(
     "--groups",
-    type=click.IntRange(1, BROKERS_MAX),
+    type=_Groups(1, BROKERS_MAX),
     default=1,
     show_default=True,
-    help="Broker groups.",
+    help="Broker groups; auto: one for each core.",
 )
 @click.option(
     "--brokers",
@@ -128,7 +138,7 @@ def command(
     plan = ClusterPlan(
         data_dir=data_dir,
         controllers=controllers,
-        groups=groups,
+        groups=groups or max(1, min(cores_here(), BROKERS_MAX // brokers)),
         brokers_per_group=brokers,
         port=port,
         durability=durability,

@@ -63,6 +63,8 @@ def test_bounds_of_a_local_cluster_are_those_of_its_nodes() -> None:
         (["up", "--controllers", "0"], "'--controllers'"),
         (["up", "--controllers", "101"], "'--controllers'"),
         (["up", "--groups", "100000"], "'--groups'"),
+        (["up", "--groups", "many"], "'--groups': 'many' is not a valid number or auto"),
+        (["up", "--groups", "auto", "--brokers", "64", "--controllers", "2"], "odd number"),
         (["up", "--brokers", "1000"], "'--brokers'"),
         (["up", "--brokers", "13", "--groups", "5"], "65 processes: a machine takes 64"),
         (["bench", "--seconds", "nan"], "'--seconds'"),

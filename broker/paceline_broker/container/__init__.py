@@ -1,0 +1,1 @@
+"""Several brokers on one machine, a process and a broker group for each core."""
