@@ -10,6 +10,7 @@ import os
 import select
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from paceline.errors import ConfigError
 from paceline.platform.node_process import EXIT_REFUSED, be_program, end_with_parent
@@ -89,7 +90,8 @@ class BrokerProcesses:
     def _signal(self, number: signal.Signals) -> None:
         for process in self._running:
             assert process.pid is not None
-            os.kill(process.pid, number)  # it is not reaped, so the number is still its own
+            with suppress(ProcessLookupError):  # a signal came in the middle of `_reap`
+                os.kill(process.pid, number)
 
     def _start_due(self) -> None:
         now_ms = self._clock.monotonic_ms()

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 
 import orjson
 
@@ -14,7 +15,7 @@ from paceline.consumer.pull import PullConsumer
 from paceline.errors import ConfigError
 from paceline.message import Message
 from paceline.net.connect import Bootstrap
-from paceline.platform.runtime import pause
+from paceline.platform.runtime import SystemRandom, pause
 from paceline.producer.producer import Producer
 from paceline.records.encode import encode_batch
 from paceline.records.header import RECORDS_MAX
@@ -25,6 +26,7 @@ BULK_IN_FLIGHT = 4
 WARM_UP_S = 0.5
 JSON_CONNECTIONS = 64
 COMMIT_INTERVAL_S = 1.0
+BODIES, BODIES_BYTES = 64, 4 * 1024 * 1024
 FILL_QUEUES = 4
 FILL_BYTES = 384 * 1024 * 1024  # a second or more of reading at the goal of 400k msg/s
 FILL_BATCH_BYTES = 128 * 1024  # some hundred messages a batch, as busy producers make them
@@ -42,16 +44,24 @@ class BenchSetting:
     replicas: int
     durability: str
     meter: CpuMeter
+    bodies: Sequence[bytes]
+    """Of `size` random bytes each: what is compressed, or copied once, would look too cheap."""
+
+
+def random_bodies(size: int) -> list[bytes]:
+    """Some, of 4 MiB in all at most."""
+    random = SystemRandom()
+    return [random.token(size) for _ in range(max(1, min(BODIES, BODIES_BYTES // size)))]
 
 
 async def produce(setting: BenchSetting, *, inflight: int) -> Figures:
     """`inflight` workers, each awaiting its message's acknowledgement before the next."""
-    message = Message(setting.topic, b"x" * setting.size)
+    messages = cycle([Message(setting.topic, body) for body in setting.bodies])
     async with Producer(setting.bootstrap) as producer:
 
         async def work(latencies_ms: list[float], stop_at: float) -> None:
             while (began := time.perf_counter()) < stop_at:
-                await producer.send(message)
+                await producer.send(next(messages))
                 latencies_ms.append((time.perf_counter() - began) * 1000)
 
         async def run(seconds: float) -> list[float]:
@@ -66,7 +76,7 @@ async def produce(setting: BenchSetting, *, inflight: int) -> Figures:
 async def bulk(setting: BenchSetting) -> Figures:
     """Batches of 1 MiB, a few in flight: MB/s acknowledged."""
     count = max(1, BULK_BATCH_BYTES // (setting.size + 64))
-    bodies = [b"x" * setting.size] * count
+    bodies = list(islice(cycle(setting.bodies), count))
     async with Producer(setting.bootstrap) as producer:
 
         async def work(latencies_ms: list[float], stop_at: float) -> None:
@@ -115,7 +125,8 @@ async def post_batch(setting: BenchSetting, address: str) -> Figures:
     """One record batch of one message a request, raw keep-alive connections."""
     async with AdminClient(setting.bootstrap) as admin:
         topic = await admin.topics.get(setting.topic)
-    batch = encode_batch([b"x" * setting.size], born_unix_ms=0, topic_id=topic.topic_id, queue_id=0)
+    body = setting.bodies[0]
+    batch = encode_batch([body], born_unix_ms=0, topic_id=topic.topic_id, queue_id=0)
     path = f"/v1/topics/{setting.topic}/queues/0/batches"
     request = post_request(address, path, batch, content_type=BATCH_CONTENT_TYPE)
 
@@ -183,7 +194,8 @@ async def fill(setting: BenchSetting, topic: TopicName) -> int:
     chunk = max(1, FILL_BATCH_BYTES // (setting.size + 64))
     async with Producer(setting.bootstrap) as producer:
         for sent in range(0, count, chunk):
-            await producer.send_bodies(topic, [b"x" * setting.size] * min(chunk, count - sent))
+            some = islice(cycle(setting.bodies), min(chunk, count - sent))
+            await producer.send_bodies(topic, list(some))
     return count
 
 
@@ -194,7 +206,7 @@ async def end_to_end(setting: BenchSetting) -> Figures:
     latencies_ms: list[float] = []
     async with Producer(setting.bootstrap) as producer, PullConsumer(setting.bootstrap) as consumer:
         await consumer.subscribe(topic)
-        message = Message(topic, b"x" * setting.size)
+        message = Message(topic, setting.bodies[0])
         warm_until = time.perf_counter() + WARM_UP_S
         stop_at = warm_until + setting.seconds
         setting.meter.start()
@@ -223,6 +235,7 @@ def figures_of(
     path: str = "stream",
     inflight: int = 1,
     latencies_ms: Sequence[float] = (),
+    warm_up_per_s: float | None = None,
 ) -> Figures:
     """What was measured, with what all cases of the run share."""
     return Figures(
@@ -236,6 +249,7 @@ def figures_of(
         seconds=seconds,
         latencies_ms=latencies_ms,
         cpu_us_per_message=setting.meter.per_message(messages),
+        warm_up_per_s=warm_up_per_s,
     )
 
 
@@ -247,7 +261,7 @@ async def _measure(
     run: Callable[[float], Awaitable[list[float]]],
 ) -> Figures:
     """Warm up, then measure `run(seconds)`, which returns a latency for each message."""
-    await run(WARM_UP_S)
+    warm_up = await run(WARM_UP_S)
     await pause(50)  # let the warm-up's tail leave the CPU figures
     setting.meter.start()
     began = time.perf_counter()
@@ -261,4 +275,5 @@ async def _measure(
         seconds=seconds,
         messages=len(latencies_ms),
         latencies_ms=latencies_ms,
+        warm_up_per_s=len(warm_up) / WARM_UP_S,
     )

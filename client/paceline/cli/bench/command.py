@@ -18,6 +18,7 @@ from paceline.cli.bench import queues as bench_queues
 from paceline.cli.bench.figures import CpuMeter
 from paceline.cli.bench.model import MODEL_CASES, run_model_case
 from paceline.cli.bench.report import check_report, print_table, write_report
+from paceline.cli.bench.rounds import Cell, cells_of, medians
 from paceline.cli.local.local_client import find_master, wait_ready
 from paceline.cli.local.local_cluster import ClusterPlan, LocalCluster, Node
 from paceline.cli.options import FiniteRange
@@ -83,6 +84,13 @@ class _Options:
 )
 @click.option("--tls", is_flag=True, help="All connections by TLS; not for cases over plain HTTP.")
 @click.option("--all", "run_all", is_flag=True, help="All replica counts and durabilities.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(1, 100),
+    default=1,
+    show_default=True,
+    help="Measure each case so often, each time on a fresh cluster, and tell median and spread.",
+)
 @click.option("--peer", "peers", multiple=True, help="A program that prints the same JSON lines.")
 @click.option("--write", "report", type=click.Path(path_type=Path), help="Write Markdown here.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line a case.")
@@ -99,15 +107,22 @@ def command(
     own_core: bool,
     tls: bool,
     run_all: bool,
+    rounds: int,
     peers: tuple[str, ...],
     report: Path | None,
     as_json: bool,
 ) -> None:
-    """Measure throughput, latency and CPU per message on a cluster of its own."""
+    """Measure throughput, latency and CPU per message on a cluster of its own.
+
+    With --all, --rounds or --peer each case has a fresh cluster; else all cases share one.
+    """
     if report is not None:
         check_report(report)
-    if run_all or peers:
-        rows = _run_many(run_all, peers, replicas, durability, _same_flags())
+    is_many = run_all or bool(peers) or rounds > 1
+    if is_many:
+        runs = ALL_RUNS if run_all else ((replicas, durability),)
+        cells = cells_of(runs, chosen or CASES, _numbers(inflight))
+        rows = _run_many(cells, rounds, peers, _same_flags())
     else:
         options = _Options(
             replicas=replicas,
@@ -125,7 +140,7 @@ def command(
         rows = _run_one(options, as_json=as_json)
     if not as_json:
         print_table(rows)
-    elif run_all or peers:
+    elif is_many:
         for row in rows:
             click.echo(orjson.dumps(row).decode())
     if report is not None:
@@ -147,27 +162,26 @@ def _same_flags() -> list[str]:
     """The flags of this call that a child run of the same bench gets too."""
     context = click.get_current_context()
     flags: list[str] = []
-    for name in ("inflight", "size", "seconds", "queues", "groups", "behind_mib"):
+    for name in ("size", "seconds", "queues", "groups", "behind_mib"):
         flags += [f"--{name.replace('_', '-')}", str(context.params[name])]
     flags += [f"--{name.replace('_', '-')}" for name in ("own_core", "tls") if context.params[name]]
-    for case in context.params["chosen"]:
-        flags += ["--case", case]
     return flags
 
 
 def _run_many(
-    run_all: bool, peers: Sequence[str], replicas: int, durability: str, flags: list[str]
+    cells: Sequence[Cell], rounds: int, peers: Sequence[str], flags: list[str]
 ) -> list[dict[str, Any]]:
-    """Every run is a process of its own, because nodes are forked before any loop exists."""
+    """Every cell is a process of its own, because nodes are forked before any loop exists."""
     rows: list[dict[str, Any]] = []
-    for peer in peers:
-        rows += _lines_of(shlex.split(peer), what=f"peer {peer}")
-    for count, durable in ALL_RUNS if run_all else ((replicas, durability),):
-        click.echo(f"{count} replicas, {durable} ...", err=True)
-        own = [sys.executable, "-m", "paceline.cli.main", "bench", "--json"]
-        own += ["--replicas", str(count), "--durability", durable, *flags]
-        rows += _lines_of(own, what="bench")
-    return rows
+    own = [sys.executable, "-m", "paceline.cli.main", "bench", "--json", *flags]
+    for number in range(1, rounds + 1):
+        for peer in peers:
+            click.echo(f"round {number} of {rounds}: {peer}", err=True)
+            rows += _lines_of(shlex.split(peer), what=f"peer {peer}")
+        for done, cell in enumerate(cells, start=1):
+            click.echo(f"round {number} of {rounds}, {done} of {len(cells)}: {cell}", err=True)
+            rows += _lines_of([*own, *cell.flags], what="bench")
+    return medians(rows)
 
 
 def _lines_of(arguments: list[str], *, what: str) -> list[dict[str, Any]]:
@@ -176,7 +190,8 @@ def _lines_of(arguments: list[str], *, what: str) -> list[dict[str, Any]]:
     )
     if finished.returncode != 0:
         raise ConfigError(f"{what} ended with exit code {finished.returncode}")
-    return [orjson.loads(line) for line in finished.stdout.splitlines() if line.startswith(b"{")]
+    rows = [orjson.loads(line) for line in finished.stdout.splitlines() if line.startswith(b"{")]
+    return [row for row in rows if "msg_per_s" in row]  # peers also tell their start, or memory
 
 
 def _run_one(options: _Options, *, as_json: bool) -> list[dict[str, Any]]:
@@ -216,6 +231,7 @@ async def _measure(
         seconds=options.seconds,
         replicas=options.replicas,
         durability=options.durability,
+        bodies=cases.random_bodies(options.size),
         meter=CpuMeter(_processes(cluster, masters)),
     )
     rows: list[dict[str, Any]] = []

@@ -25,6 +25,8 @@ class Figures:
     latencies_ms: Sequence[float] = ()
     cpu_us_per_message: Mapping[str, float] = field(default_factory=dict)
     """Process name -> CPU microseconds per message, user and system."""
+    warm_up_per_s: float | None = None
+    """Messages a second while everything was cold, which counts nowhere else."""
 
     def to_json(self) -> dict[str, Any]:
         """The fields of the peer programs, and ours beside them."""
@@ -43,6 +45,7 @@ class Figures:
             "p99_ms": percentile(self.latencies_ms, 0.99),
             "max_ms": percentile(self.latencies_ms, 1.0),
             "cpu_us": {name: round(value, 2) for name, value in self.cpu_us_per_message.items()},
+            **({} if self.warm_up_per_s is None else {"warm_up_per_s": round(self.warm_up_per_s)}),
         }
 
 

@@ -20,6 +20,7 @@ COLUMNS = (
     "durability",
     "in flight",
     "msg/s",
+    "lowest to highest",
     "MB/s",
     "p50 ms",
     "p99 ms",
@@ -27,6 +28,7 @@ COLUMNS = (
     "master",
     "replicas each",
     "controllers",
+    "all servers",
 )
 
 
@@ -81,10 +83,10 @@ def write_report(path: Path, rows: Sequence[dict[str, Any]]) -> None:
 def _cells(row: dict[str, Any]) -> list[str]:
     cpu = row.get("cpu_us") or {}
     replicas = [value for name, value in cpu.items() if name.startswith("replica")]
-    known = {"client", "master"}
-    controllers = [
-        value for name, value in cpu.items() if name not in known and not name.startswith("replica")
-    ]
+    masters = [value for name, value in cpu.items() if name.startswith("master")]
+    controllers = [value for name, value in cpu.items() if name[:1] == "c" and name[1:].isdigit()]
+    servers = cpu.get("servers") or sum(cpu.values()) - cpu.get("client", 0)
+    low, high = row.get("spread", (None, None))
     return [
         str(row.get("peer", "")),
         str(row.get("case", "produce")),
@@ -93,13 +95,15 @@ def _cells(row: dict[str, Any]) -> list[str]:
         str(row.get("durability", "memory")),
         f"{row['inflight']:,}",
         f"{row['msg_per_s']:,}",
+        "" if low is None else f"{low:,} to {high:,}",
         f"{row['mb_per_s']:,.1f}",
         _number(row.get("p50_ms")),
         _number(row.get("p99_ms")),
         _number(cpu.get("client")),
-        _number(cpu.get("master")),
+        _number(sum(masters) if masters else None),
         _number(sum(replicas) / len(replicas) if replicas else None),
         _number(sum(controllers) if controllers else None),
+        _number(servers or None),
     ]
 
 
