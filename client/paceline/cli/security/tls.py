@@ -45,7 +45,13 @@ def init(folder: Path, name: str, days: int, as_json: bool) -> None:
     help="A host name or address by which it is reached. Repeatable.",
 )
 @click.option("--controller", metavar="ID", help="It is this controller.")
-@click.option("--broker", metavar="GROUP", help="It is a broker of this broker group.")
+@click.option(
+    "--broker",
+    "brokers",
+    metavar="GROUP",
+    multiple=True,
+    help="It is a broker of this broker group. Repeatable, for a broker container.",
+)
 @click.option("--client", metavar="USER", help="It is a client of this user.")
 @click.option("--days", type=click.IntRange(1, 36_500), default=397, show_default=True)
 @_FOLDER
@@ -54,15 +60,16 @@ def issue(
     name: str,
     hosts: tuple[str, ...],
     controller: str | None,
-    broker: str | None,
+    brokers: tuple[str, ...],
     client: str | None,
     days: int,
     folder: Path,
     as_json: bool,
 ) -> None:
     """Issue NAME.pem and NAME.key, in place of those of before."""
-    kinds = {"controller": controller, "broker": broker, "client": client}
-    uris = [f"URI:paceline:{kind}/{each}" for kind, each in kinds.items() if each]
+    kinds = [("controller", controller), *(("broker", group) for group in brokers)]
+    kinds.append(("client", client))
+    uris = [f"URI:paceline:{kind}/{each}" for kind, each in kinds if each]
     if not hosts and not uris:
         raise click.UsageError("give --host, --controller, --broker or --client")
     names = (*hosts, *uris)

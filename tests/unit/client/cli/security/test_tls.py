@@ -22,6 +22,8 @@ def test_an_authority_issues_shows_and_renews(tmp_path: Path) -> None:
         "10.0.0.1",
         "--broker",
         "g1",
+        "--broker",
+        "g2",
         "--dir",
         folder,
         "--days",
@@ -30,7 +32,7 @@ def test_an_authority_issues_shows_and_renews(tmp_path: Path) -> None:
 
     assert (made.exit_code, issued.exit_code) == (0, 0), issued.stderr
     assert "authority" in made.stdout
-    names = "DNS:b1.example.test, IP:10.0.0.1, URI:paceline:broker/g1"
+    names = "DNS:b1.example.test, IP:10.0.0.1, URI:paceline:broker/g1, URI:paceline:broker/g2"
     assert names in issued.stdout
     assert "in 30 days" in issued.stdout or "in 29 days" in issued.stdout
     key, certificate = tmp_path / "tls" / "b1.key", tmp_path / "tls" / "b1.pem"
