@@ -9,6 +9,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from tests.support.client.fake_cluster import FakeCluster
 from tests.support.http.turns import turn
 
+import paceline
 from paceline.errors import PacelineError
 from paceline.message import Message, received_messages
 from paceline.net.stream_connection import OnAnswer, OnLost, parse_fetch_answer
@@ -26,6 +28,7 @@ from paceline.records.encode import encode_batch
 from paceline.records.header import parse_header
 from paceline.wire.stream import FETCH_ANSWER, FETCH_PART, PRODUCE_ANSWER, STATUS_OK, ProduceAnswer
 
+PACKAGE = str(Path(paceline.__file__).parent)
 COUNT = 64
 """Messages in a batch."""
 
@@ -47,7 +50,7 @@ class Instructions:
         sys.settrace(self._before)
 
     def _entered(self, frame: FrameType, event: str, argument: object) -> Any:
-        if "/paceline/" not in frame.f_code.co_filename:
+        if not frame.f_code.co_filename.startswith(PACKAGE):
             return None
         frame.f_trace = self._ran  # before the next line, or Python 3.13 counts less
         frame.f_trace_opcodes = True
