@@ -1,6 +1,13 @@
 """All tests run in random order (pytest-randomly); a failure says in which."""
 
+import signal
+
 import pytest
+
+# Shells start what they put into the background with Ctrl-C ignored, and every child inherits it:
+# tests that press it would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
