@@ -22,19 +22,21 @@ def test_acknowledgement_rule_holds_when_it_matters(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "name", "told"),
+    ("rule", "name", "seed", "told"),
     [
-        ("INV-1", "weak-one-off", "S1: "),
-        ("R10-twice", "slowest-dies-between", ("S11: ", "S16: ")),
-        ("R8", "min-two", "R8: "),
-        ("R8-append", "min-two", "something was appended by one of three"),
-        ("R37-copies", "weak-two-alone", "the script stopped"),
-        ("INV-6", "shrink-unheard", "confirmed with one of both sets"),
+        ("INV-1", "weak-one-off", 1, "S1: "),
+        ("R10-twice", "slowest-dies-between", 3, ("S11: ", "S16: ")),
+        ("R8", "min-two", 1, "R8: "),
+        ("R8-append", "min-two", 1, "something was appended by one of three"),
+        ("R37-copies", "weak-two-alone", 1, "the script stopped"),
+        ("INV-6", "shrink-unheard", 1, "confirmed with one of both sets"),
     ],
 )
-def test_code_without_the_rule_is_caught(rule: str, name: str, told: str | tuple[str, ...]) -> None:
+def test_code_without_the_rule_is_caught(
+    rule: str, name: str, seed: int, told: str | tuple[str, ...]
+) -> None:
     with MUTANTS[rule].applied():
-        _, wrong = run_all_ack(name, 1)
+        _, wrong = run_all_ack(name, seed)
 
     assert any(sentence.startswith(told) for sentence in wrong), (MUTANTS[rule].meaning, wrong)
 
