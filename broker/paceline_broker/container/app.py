@@ -14,7 +14,7 @@ from paceline.platform.runtime import SystemClock
 from paceline.platform.telemetry import Node, start_logging
 from paceline_broker import app as broker
 from paceline_broker.config import BrokerConfig
-from paceline_broker.container.config import ContainerConfig
+from paceline_broker.container.config import PORT_MAX, ContainerConfig
 from paceline_broker.container.placement import Placed, brokers_of
 from paceline_broker.container.processes import BrokerProcesses, Program
 
@@ -30,38 +30,39 @@ def run_container(config: ContainerConfig) -> None:
         replicas=config.replicas,
     )
     log.info("starting", extra={"config": configuration.effective(config), "brokers": len(placed)})
-    flags = {each.group: broker_flags(config, each) for each in placed}
-    for of_one in flags.values():  # all of them, before any broker has begun
+    settings = {each.group: broker_settings(config, each) for each in placed}
+    for of_one in settings.values():  # all of them, before any broker has begun
         configuration.load(
             BrokerConfig,
             process="broker",
             toml_path=config.broker_config,
-            flags={name.replace("-", "_"): value for name, value in of_one.items()},
+            flags=of_one,
         )
     programs: dict[str, Program] = {
-        group: partial(broker.main, _arguments(config, of_one)) for group, of_one in flags.items()
+        group: partial(broker.main, _arguments(config, of_one))
+        for group, of_one in settings.items()
     }
     BrokerProcesses(programs, clock=SystemClock(), stop_timeout_ms=config.stop_timeout_ms).run()
     log.info("stopped")
 
 
-def broker_flags(config: ContainerConfig, placed: Placed) -> dict[str, str]:
-    """What the container decides of one broker's settings."""
+def broker_settings(config: ContainerConfig, placed: Placed) -> dict[str, str]:
+    """What the container decides of one broker's settings, as text."""
     host = config.machines[config.machine - 1]
     port = config.first_port + 2 * placed.number
-    if port + 1 > 65_535:
+    if port + 1 > PORT_MAX:
         raise ConfigError(f"first_port {config.first_port} leaves no room for all brokers")
     return {
         "group": placed.group,
-        "data-dir": os.path.join(config.data_dir, placed.group),
+        "data_dir": os.path.join(config.data_dir, placed.group),
         "listen": f"{host}:{port}",
-        "replication-listen": f"{host}:{port + 1}",
-        "election-priority": str(placed.preference),
+        "replication_listen": f"{host}:{port + 1}",
+        "election_priority": str(placed.preference),
     }
 
 
-def _arguments(config: ContainerConfig, flags: dict[str, str]) -> list[str]:
-    own = [part for name, value in flags.items() for part in (f"--{name}", value)]
+def _arguments(config: ContainerConfig, settings: dict[str, str]) -> list[str]:
+    own = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
     return ["--config", config.broker_config, *own]
 
 

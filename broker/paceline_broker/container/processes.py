@@ -20,7 +20,7 @@ log = logging.getLogger("paceline.container")
 
 RESTART_MS_MIN, RESTART_MS_MAX = 1_000, 30_000
 SETTLED_MS = 10_000
-"""A broker that has run for so long has no mistake in its settings: it is started again always."""
+"""A broker that has run for so long has good settings: whatever ends it, it is started again."""
 _FORWARDED = (signal.SIGHUP,)
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 _OWN = (*_STOPPING, *_FORWARDED, signal.SIGCHLD)
@@ -102,7 +102,7 @@ class BrokerProcesses:
                 log.info("broker_started", extra={"broker": process.name, "pid": process.pid})
 
     def _fork(self, program: Program) -> int:
-        # A signal that came before the child is itself would have it stop its sisters.
+        # Until the child has handlers of its own, a signal would make it stop the other brokers.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _OWN)
         pid = os.fork()
         if pid == 0:

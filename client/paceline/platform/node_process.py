@@ -163,7 +163,7 @@ def be_program(log_path: Path | None, program: Callable[[], int]) -> NoReturn:
 
 
 def end_with_parent() -> None:
-    """In a child: Ctrl-C is the parent's to handle; whose parent vanished ends (Linux)."""
+    """In a child process: leave Ctrl-C to the parent, and end when the parent does (Linux)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -150,12 +150,7 @@ class Producer(Client):
             self._check_waiting_room(cost, 2 * self._buffer_bytes_max)
         if selector is not None:
             return self._send_selected(message, cost, selector, arg)
-        topic = message.topic
-        route = self._routes.get(topic)
-        if route is None or not self._has_room(topic, cost):
-            return self._park_message(message, cost)
-        batch, index = self._dispatch.place(route, message, cost)
-        return Sending(batch, index, self._loop)
+        return self._send(message, cost)
 
     def send_nowait(self, message: Message, callback: OnSent | None = None) -> None:
         """Send one message; `callback(result, error)` is called with the outcome, if given.

@@ -334,7 +334,10 @@ def _at_once(sending: Sending) -> Generator[Any, None, SendResult]:
 
 
 def wake(batch: Batch) -> None:
-    """Tell everybody who waits for the batch that it has an outcome."""
+    """Tell everybody who waits for the batch that it has an outcome.
+
+    Its `waiters` are pairs without tuples: a future or a callback, then its message's number.
+    """
     waiters, batch.waiters = batch.waiters, []
     error = batch.error
     pairs = iter(waiters)

@@ -89,7 +89,7 @@ class _Options:
     type=click.IntRange(1, 100),
     default=1,
     show_default=True,
-    help="Measure each case so often, each time on a fresh cluster, and tell median and spread.",
+    help="How often each case is measured, each time on a fresh cluster; rows tell the median.",
 )
 @click.option("--peer", "peers", multiple=True, help="A program that prints the same JSON lines.")
 @click.option("--write", "report", type=click.Path(path_type=Path), help="Write Markdown here.")

@@ -34,7 +34,7 @@ async def delayed(setting: BenchSetting) -> list[Figures]:
 
 
 async def _accepted(setting: BenchSetting, topic: TopicName) -> Figures:
-    message = Message(topic, b"x" * setting.size, delay_ms=FAR_MS)
+    message = Message(topic, setting.bodies[0], delay_ms=FAR_MS)
     latencies_ms: list[float] = []
     async with Producer(setting.bootstrap) as producer:
         await producer.send(message)
@@ -59,7 +59,7 @@ async def _accepted(setting: BenchSetting, topic: TopicName) -> Figures:
 
 
 async def _delivered(setting: BenchSetting, topic: TopicName) -> Figures:
-    message = Message(topic, b"x" * setting.size, delay_ms=DELAY_MS)
+    message = Message(topic, setting.bodies[0], delay_ms=DELAY_MS)
     late_ms: list[float] = []
     clock = SystemClock()
     count = int(RATE * setting.seconds)

@@ -3,6 +3,7 @@
 import signal
 import time
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 
 from paceline.cli.bench.cases import BULK_BATCH_BYTES, BenchSetting, create_topic
 from paceline.cli.bench.figures import Figures
@@ -50,7 +51,7 @@ async def failover(cluster: LocalCluster, setting: BenchSetting) -> Figures:
     async with Producer(setting.bootstrap) as producer:
         workers = [
             spawn(
-                load.work(producer, Message(setting.topic, b"x" * setting.size, key=f"k{index}")),
+                load.work(producer, Message(setting.topic, setting.bodies[0], key=f"k{index}")),
                 name=f"bench-load-{index}",
             )
             for index in range(WORKERS)
@@ -110,7 +111,7 @@ async def restart(cluster: LocalCluster, setting: BenchSetting) -> Figures:
     topic = TopicName(f"{setting.topic}-restart")
     await create_topic(setting.bootstrap, topic, queues=1)
     count = max(1, BULK_BATCH_BYTES // (setting.size + 64))
-    bodies = [b"x" * setting.size] * count
+    bodies = list(islice(cycle(setting.bodies), count))
     async with Producer(setting.bootstrap) as producer:
         for _ in range(RESTART_LOG_BYTES // BULK_BATCH_BYTES):
             await producer.send_bodies(topic, bodies)
@@ -124,7 +125,7 @@ async def restart(cluster: LocalCluster, setting: BenchSetting) -> Figures:
         cluster.restart(node)
     await wait_ready(cluster)
     async with Producer(setting.bootstrap) as producer:
-        await producer.send(Message(topic, b"x" * setting.size))
+        await producer.send(Message(topic, setting.bodies[0]))
     took_ms = (time.perf_counter() - began) * 1000
     return Figures(
         case="restart-1GiB",

@@ -58,7 +58,7 @@ async def _steady(setting: BenchSetting, queues: int, batch: int, per_second: in
     async with producer, PullConsumer(setting.bootstrap) as consumer:
         found = [queue for name in names for queue in await consumer.queues(name)]
         await consumer.assign(dict.fromkeys(found, "first"))
-        traffic = _Traffic(producer, consumer, names, b"x" * setting.size, batch)
+        traffic = _Traffic(producer, consumer, names, setting.bodies[0], batch)
         # Every queue has been sent to before the clock runs: its state is there.
         await traffic.run(count=queues, per_tick=PRIMING_PER_TICK)
         await pause(SETTLE_MS)

@@ -27,7 +27,7 @@ async def transactions(setting: BenchSetting) -> Figures:
     topic = TopicName(f"{setting.topic}-transactions")
     async with AdminClient(setting.bootstrap) as admin:
         await admin.topics.create(topic, queues=QUEUES, message_type="TRANSACTION")
-    message = Message(topic, b"x" * setting.size)
+    message = Message(topic, setting.bodies[0])
     latencies_ms: list[float] = []
     warm_until = time.perf_counter() + WARM_UP_S
     stop_at = warm_until + setting.seconds

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import ConfigError
 from paceline.types import GroupName
-from paceline_broker.container.app import broker_flags
+from paceline_broker.container.app import broker_settings
 from paceline_broker.container.config import ContainerConfig
 from paceline_broker.container.placement import Placed, brokers_of, ports_count
 
@@ -58,12 +58,12 @@ def test_masters_of_a_machine_that_fails_go_to_all_others_of_its_set() -> None:
 
 
 def test_a_broker_has_its_own_folder_and_ports() -> None:
-    assert broker_flags(CONFIG, Placed(GroupName("m2-2"), 1, 3)) == {
+    assert broker_settings(CONFIG, Placed(GroupName("m2-2"), 1, 3)) == {
         "group": "m2-2",
-        "data-dir": "/data/m2-2",
+        "data_dir": "/data/m2-2",
         "listen": "10.0.0.2:7806",
-        "replication-listen": "10.0.0.2:7807",
-        "election-priority": "1",
+        "replication_listen": "10.0.0.2:7807",
+        "election_priority": "1",
     }
 
 
@@ -87,4 +87,4 @@ def test_settings_that_do_not_fit_each_other_are_refused(
 def test_ports_that_the_cores_of_this_machine_need_are_counted() -> None:
     config = replace(CONFIG, first_port=65_500)
     with pytest.raises(ConfigError, match="leaves no room"):
-        broker_flags(config, brokers_of(2, groups_per_machine=16, replicas=3)[-1])
+        broker_settings(config, brokers_of(2, groups_per_machine=16, replicas=3)[-1])
